@@ -28,6 +28,7 @@ from penstock.errors import (
     UnavailableError,
     WaitTimeout,
 )
+from penstock.gpu import init
 from penstock.hdf5.columns import read_columns
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.file import File
@@ -76,6 +77,7 @@ __all__ = [
     "devices",
     "drain",
     "include_dir",
+    "init",
     "last_report",
     "library",
     "load",

@@ -150,6 +150,18 @@ def parse_device(device: Device) -> int | None:
     )
 
 
+def ordinal_of_gpu(device: Device) -> int:
+    """Return the CUDA ordinal of a GPU.
+
+    Raises:
+        InvalidError: The device is no GPU.
+    """
+    ordinal = parse_device(device)
+    if ordinal == HOST:
+        raise InvalidError(f"{device!r} is not a GPU", remedy='use "cuda", "cuda:1" or an ordinal')
+    return _current_ordinal(_library()) if ordinal is None else ordinal
+
+
 def _on_host(shape: tuple[int, ...], dtype: ElementType, device: Device) -> Any:
     """Return a new array in host memory."""
     if not isinstance(device, Placement):

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use penstock_array::execute::prepare;
 use penstock_engine::{Stream, allocate, buffer};
 
 use crate::arguments::place_of;
@@ -105,6 +106,14 @@ unsafe extern "C" fn penstock_stream_wait(device: c_int, stream: *mut c_void) ->
 #[unsafe(no_mangle)]
 extern "C" fn penstock_device_wait(device: c_int) -> c_int {
     guard(|| Stream::synchronize_all(device))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn penstock_init(device: c_int) -> c_int {
+    guard(|| {
+        allocate::must_see(device)?;
+        prepare(device)
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use penstock_sys::cuda;
 
 use crate::error::{Error, Kind, Result};
-use crate::gpu::{self, Context};
+use crate::gpu::{self, Context, OwnContext};
 use crate::memory::{Memory, MemoryKind};
 
 /// The kind and the CUDA ordinal (-1 for pageable memory) of the memory at an address.
@@ -29,7 +29,11 @@ pub fn device_count() -> Result<i32> {
 /// The driver serves allocations up to this size from a page that other allocations share.
 const SMALL: u64 = 1 << 20;
 
-fn context(device: i32) -> Result<Arc<Context>> {
+/// Checks that this process sees a device of this ordinal.
+///
+/// # Errors
+/// [`Kind::Unavailable`] if it does not, or has no driver.
+pub fn must_see(device: i32) -> Result<()> {
     crate::fork::refuse_fork()?;
     let count = gpu::driver()?.device_count()?;
     if !(0..count).contains(&device) {
@@ -39,6 +43,11 @@ fn context(device: i32) -> Result<Arc<Context>> {
         )
         .remedy("check the ordinal against nvidia-smi and CUDA_VISIBLE_DEVICES"));
     }
+    Ok(())
+}
+
+fn context(device: i32) -> Result<Arc<Context>> {
+    must_see(device)?;
     Context::primary(device)
 }
 
@@ -85,10 +94,11 @@ pub unsafe fn device_free(address: u64) -> Result<()> {
 /// Allocates page-locked host memory for the devices of every context. Returns a null pointer for 0
 /// bytes.
 pub fn host_alloc(bytes: u64) -> Result<*mut c_void> {
-    let context = context(0)?;
+    must_see(0)?;
     if bytes == 0 {
         return Ok(ptr::null_mut());
     }
+    let context = OwnContext::of(0)?;
     let _entered = context.enter()?;
     let mut address = ptr::null_mut();
     // SAFETY: `address` is a valid place for the answer.
@@ -113,7 +123,8 @@ pub unsafe fn host_free(address: *mut c_void) -> Result<()> {
     if address.is_null() {
         return Ok(());
     }
-    let context = context(0)?;
+    must_see(0)?;
+    let context = OwnContext::of(0)?;
     let _entered = context.enter()?;
     // SAFETY: the caller vouches that nothing uses the memory.
     let code = unsafe { (context.driver.cuda.cuMemFreeHost)(address) };

@@ -6,10 +6,11 @@
 //! capture. Copies and fills then wait for nothing, since captured work does not run.
 
 use std::ptr;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::gpu::stream::{Stream, is_about_capture};
-use crate::gpu::{CopyQueue, QueueLease};
+use crate::gpu::stream::Stream;
+use crate::gpu::{Context, QueueLease};
 use crate::memory::{Memory, are_on_host, is_on_host};
 
 /// Copies between any two kinds of memory, of any contexts, and returns when the copy is done. The
@@ -68,35 +69,23 @@ pub unsafe fn zero(destination: usize, length: usize) -> Result<()> {
     copies.finish()
 }
 
-/// Waits for the work that the application has queued so far on the legacy default stream of the
-/// memory's context, and so on its blocking streams. Returns at once for host memory, and while a
-/// blocking stream is captured.
+/// Waits for the work that the application has queued so far on the legacy default stream of a
+/// context, and so on its blocking streams. A wait for the stream itself would not cover the work of
+/// blocking streams before it. Returns at once while a blocking stream is captured.
+pub(crate) fn follow_default_stream_of(context: &Arc<Context>) -> Result<()> {
+    match Stream::LEGACY.mark_unless_captured(context)? {
+        Some(mark) => mark.wait(),
+        None => Ok(()),
+    }
+}
+
+/// As [`follow_default_stream_of`], for the context of GPU memory. Returns at once for host memory.
 pub fn follow_default_stream(memory: &Memory) -> Result<()> {
     let Some(context) = &memory.context else {
         return Ok(());
     };
     crate::fork::refuse_fork()?;
-    let mut lease = QueueLease::new(context)?;
-    let queue = lease.queue()?;
-    if mark_default_stream(queue)? {
-        queue.wait(0)
-    } else {
-        Ok(())
-    }
-}
-
-/// Sets the mark 0 of a queue behind the work of the default stream. Returns false if that stream
-/// takes no work. A wait for the stream itself would not cover the work of blocking streams before
-/// it.
-pub(crate) fn mark_default_stream(queue: &mut CopyQueue) -> Result<bool> {
-    if Stream::LEGACY.is_capturing(queue.context.driver) {
-        return Ok(false);
-    }
-    match queue.mark_stream(0, Stream::LEGACY) {
-        // A capture has just begun.
-        Err(error) if is_about_capture(error.gpu_code()) => Ok(false),
-        done => done.map(|()| true),
-    }
+    follow_default_stream_of(context)
 }
 
 /// Copies by one thread with the memory of one context, in order, like several calls of
@@ -106,20 +95,18 @@ pub struct Copies<'a> {
 }
 
 impl<'a> Copies<'a> {
-    /// Starts copies between this memory, which is device or managed memory, and host memory. They
-    /// come after the work queued so far on the default stream.
+    /// Starts copies between this memory, which is device or managed memory, and host memory, when the
+    /// work queued so far on the default stream is done.
     pub fn with(memory: &'a Memory) -> Result<Copies<'a>> {
         crate::fork::refuse_fork()?;
         let context = memory.context.as_ref().ok_or_else(|| {
             Error::invalid("the memory is not GPU memory, or was freed")
                 .remedy("keep GPU memory allocated until the calls that use it have returned")
         })?;
-        let mut lease = QueueLease::new(context)?;
-        let queue = lease.queue()?;
-        if mark_default_stream(queue)? {
-            queue.pass(0)?;
-        }
-        Ok(Copies { lease })
+        follow_default_stream_of(context)?;
+        Ok(Copies {
+            lease: QueueLease::new(context.own()?)?,
+        })
     }
 
     /// Copies to or from the GPU. When this returns, pageable host memory may be used again. All

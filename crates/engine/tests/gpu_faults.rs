@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::scene::*;
@@ -11,10 +12,16 @@ use common::{Place, Sandbox, eventually, options, pattern};
 use penstock_engine::allocate;
 use penstock_engine::error::Kind;
 use penstock_engine::file::position::Operation;
-use penstock_engine::gpu::Direction;
+use penstock_engine::gpu::{Direction, OwnContext};
 use penstock_engine::memory::Memory;
 use penstock_engine::options::Options;
 use penstock_engine::report::Path;
+
+/// The engine's context for GPU memory at this address.
+fn own_context(address: usize) -> Arc<OwnContext> {
+    let context = Memory::at(address).unwrap().context.unwrap();
+    Arc::clone(context.own().unwrap())
+}
 
 fn gpu_ways(operation: Operation) -> Vec<Way> {
     let mut ways = ways(operation);
@@ -288,7 +295,7 @@ fn idle_memory_that_could_not_be_freed_is_freed_later() {
     let _alone = alone();
     let Some(standin) = standin() else { return };
     let memory = Place::Device.memory(1, 0);
-    let context = Memory::at(memory.address()).unwrap().context.unwrap();
+    let context = own_context(memory.address());
     let mut queues = Vec::new();
     {
         let entered = context.enter().unwrap();
@@ -317,7 +324,7 @@ fn a_queue_that_is_dropped_without_its_context_leaves_no_stream() {
     let _alone = alone();
     let Some(standin) = standin() else { return };
     let memory = Place::Device.memory(1, 0);
-    let context = Memory::at(memory.address()).unwrap().context.unwrap();
+    let context = own_context(memory.address());
     let mut queues = Vec::new();
     {
         let _entered = context.enter().unwrap();
@@ -341,7 +348,7 @@ fn a_queue_that_is_dropped_without_its_context_has_moved_all_bytes() {
     }
     let memory = Place::Device.memory(BYTES, 0);
     memory.fill(&vec![7; BYTES]);
-    let context = Memory::at(memory.address()).unwrap().context.unwrap();
+    let context = own_context(memory.address());
     let target = Place::Pinned.memory(BYTES, 0);
     let (host, gpu) = (target.address() as *mut u8, memory.address() as u64);
     let entered = context.enter().unwrap();

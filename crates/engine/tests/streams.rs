@@ -11,7 +11,6 @@ use common::{Extras, Place, options, pattern, plain};
 use penstock_engine::error::Kind;
 use penstock_engine::fault::Fault;
 use penstock_engine::file::position::Operation;
-use penstock_engine::report::Path;
 use penstock_engine::request::Request;
 use penstock_engine::{Stream, StreamOrder};
 
@@ -312,43 +311,6 @@ fn polling_finds_that_the_stream_before_a_request_broke() {
         request.test().finished().unwrap().unwrap_err().kind(),
         Kind::Gpu
     );
-}
-
-#[test]
-fn pages_are_not_unpinned_while_a_stream_is_held() {
-    let _alone = alone();
-    let Some(standin) = standin() else { return };
-    let stream = CallerStream::new();
-    let (held, other) = (Scene::new(Place::Device), Scene::new(Place::Device));
-    let latch = Latched(Latch::default());
-    let request = held.read(
-        "route=mapped",
-        Extras {
-            faults: Some(latch.0.at_call(2)),
-            stream: Some(stream.held()),
-            ..Extras::default()
-        },
-    );
-    // To unpin pages makes a real driver wait for all streams, so for the held one, too.
-    let before = standin.alive().registrations;
-    let read_other = || {
-        let set = options("route=mapped").or(options(SETTINGS));
-        let memory = &other.memory;
-        memory
-            .transfer(&other.file, Operation::Read, &WHOLE, set)
-            .unwrap()
-    };
-    let report = read_other();
-    assert_eq!(report.bytes_by(Path::Mapped), SIZE);
-    other.assert_read();
-    assert!(standin.alive().registrations >= before + 17);
-    latch.0.lift();
-    request.wait(None).finished().unwrap().unwrap();
-    held.assert_read();
-    stream.synchronize();
-    // The next release unpins those that were kept.
-    read_other();
-    assert!(standin.alive().registrations < before + 2);
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub type CUdevice_attribute = c_int;
 pub type CUpointer_attribute = c_int;
 pub type CUstreamCaptureStatus = c_int;
 pub type CUstreamCaptureMode = c_int;
+pub type CUlimit = c_int;
 /// A host function. It runs on a thread of the driver and must not call CUDA.
 pub type CUhostFn = unsafe extern "C" fn(user_data: *mut c_void);
 
@@ -80,6 +81,9 @@ pub const CU_STREAM_CAPTURE_STATUS_NONE: CUstreamCaptureStatus = 0;
 pub const CU_STREAM_CAPTURE_MODE_RELAXED: CUstreamCaptureMode = 2;
 pub const CU_STREAM_WAIT_VALUE_GEQ: c_uint = 0;
 
+/// Bytes of stack of a GPU thread.
+pub const CU_LIMIT_STACK_SIZE: CUlimit = 0;
+
 pub const CU_EVENT_BLOCKING_SYNC: c_uint = 1;
 pub const CU_EVENT_DISABLE_TIMING: c_uint = 2;
 
@@ -129,6 +133,10 @@ table! {
             fn cuDeviceGetPCIBusId(id: *mut c_char, len: c_int, device: CUdevice) -> CUresult;
 
             fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
+            fn cuCtxCreate = "cuCtxCreate_v2"(
+                context: *mut CUcontext, flags: c_uint, device: CUdevice
+            ) -> CUresult;
+            fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult;
             fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult;
             fn cuCtxSetCurrent(context: CUcontext) -> CUresult;
             fn cuCtxPushCurrent = "cuCtxPushCurrent_v2"(context: CUcontext) -> CUresult;

@@ -18,6 +18,7 @@ mod write;
 pub use at_once::{SmallRead, SmallReadOrder};
 pub use bound::{BoundPlan, InMemory, OnDemand, PlanFile};
 pub use buffer::zeroed;
+pub use device::placing::prepare;
 pub use encoded::{Collected, Collector, EncodedChunks};
 pub use plain::extents;
 pub use sink::{BlockSink, ChunkSink, ChunkStep, DenseSink, EncodedChunk, Sink};

@@ -201,7 +201,6 @@ pub unsafe fn submit(
     let on_host = || unsafe { HostMemory::new(start as *mut u8, length) };
     let mut note = prepared.beforehand.note;
     let has_steps = matches!(&kind, TransferKind::Write(_, sink) if !matches!(sink, Sink::InPlace));
-    let is_held = with.stream.is_some_and(|order| order.before);
     let (task, workers): (Box<dyn Task>, usize) = match kind {
         TransferKind::Nothing | TransferKind::Plain { .. } => {
             (Box::new(Nothing(prepared.direction)), 1)
@@ -214,7 +213,7 @@ pub unsafe fn submit(
             }
             Some(context) => {
                 let device = DeviceMemory { start, length };
-                let mut read = DeviceRead::new(plans, device, context, most, &options, is_held)?;
+                let mut read = DeviceRead::new(plans, device, context.own()?, most, &options)?;
                 note = note.or(read.note.take());
                 let workers = read.workers(most).map_err(named)?;
                 (Box::new(read), workers)
@@ -223,11 +222,14 @@ pub unsafe fn submit(
         TransferKind::Write(bound, sink) => {
             let array = match &memory.context {
                 None => Array::Host(on_host()),
-                Some(context) => Array::Device {
-                    memory: DeviceMemory { start, length },
-                    kernels: kernels(context).inspect_err(|_| sink.end())?,
-                    context: Arc::clone(context),
-                },
+                Some(context) => {
+                    let own = context.own().inspect_err(|_| sink.end())?;
+                    Array::Device {
+                        memory: DeviceMemory { start, length },
+                        kernels: kernels(own).inspect_err(|_| sink.end())?,
+                        context: Arc::clone(own),
+                    }
+                }
             };
             let touched = usize::try_from(bound.plan.touched()).unwrap_or(usize::MAX);
             let share = match (options.threads, common_file(slice::from_ref(&bound))) {
@@ -238,8 +240,7 @@ pub unsafe fn submit(
             let path = path.clone();
             match sink {
                 Sink::Chunks(sink) => {
-                    let with = (&options, most);
-                    let write = ChunkWrite::new(bound, array, sink, path, with, is_held);
+                    let write = ChunkWrite::new(bound, array, sink, path, (&options, most));
                     let workers = write.workers();
                     (Box::new(write), workers)
                 }

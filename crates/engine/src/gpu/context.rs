@@ -1,18 +1,20 @@
-//! CUDA contexts: the owners of the memory that requests touch, and the copy queues kept for each.
+//! The program's CUDA contexts: the owners of the memory and the streams that requests touch.
+//!
+//! The engine only records and queries events in them, and queues what belongs on a stream of the
+//! program's. All other work takes place in a context of the engine's own ([`OwnContext`]).
 
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock};
 
 use penstock_sys::cuda::{self, CUcontext, CUevent, CUstream, CUstreamCaptureMode};
 
-use super::holders::Holders;
+use super::own_context::OwnContext;
 use super::queue::new_stream;
-use super::{CopyQueue, Driver, driver, idle, unpin};
+use super::{Driver, driver};
 use crate::error::{Error, Kind, Result};
 use crate::sync::Recover;
 
-/// A CUDA context that the engine works in, with the queues, events and memory kept for it. It is
-/// kept until the process ends or the context is destroyed.
+/// A CUDA context of the program. This is kept until the process ends or the context is destroyed.
 pub struct Context {
     handle: CUcontext,
     /// The driver's number of the context. A later context may get the same handle, but not the
@@ -20,19 +22,13 @@ pub struct Context {
     id: u64,
     /// The CUDA ordinal of the context's device.
     pub device: i32,
-    /// The host NUMA node nearest to the device.
-    pub(crate) node: Option<u32>,
-    /// Whether pages mapped read-only can be registered, which the mapped route does.
-    pub(crate) registers_read_only: bool,
     /// The driver that the context belongs to.
     pub driver: &'static Driver,
-    queues: Mutex<Vec<CopyQueue>>,
-    spare: Mutex<Spare>,
-    pub(super) holders: Holders,
     /// Events that are kept for the next user.
     events: Mutex<Vec<CUevent>>,
     has_kept_page: Once,
     lenders: OnceLock<LendersStream>,
+    own: OnceLock<Arc<OwnContext>>,
 }
 
 /// The stream of [`Context::lenders_stream`], which is never destroyed.
@@ -48,22 +44,6 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// The most bytes of GPU memory that are kept for the next user.
-const MOST_SPARE: u64 = 256 << 20;
-
-/// GPU memory that is kept for the next user, and freed after a while without use ([`idle`]).
-#[derive(Default)]
-struct Spare {
-    /// Address and bytes of each piece.
-    pieces: Vec<(u64, u64)>,
-    /// The number of times that memory was kept or taken.
-    uses: u64,
-    /// The value of `uses` at the last visit of the thread that frees idle memory.
-    uses_visited: u64,
-    /// Whether that thread will visit.
-    is_listed: bool,
-}
-
 static CONTEXTS: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
 static PRIMARY: Mutex<Vec<(i32, Arc<Context>)>> = Mutex::new(Vec::new());
 
@@ -78,8 +58,8 @@ impl Context {
         }
         let driver = driver()?;
         let mut handle = ptr::null_mut();
-        // SAFETY: `handle` is a valid place for the answer. The context is never released: other
-        // parts of the process share it, and streams and pinned memory of ours live in it.
+        // SAFETY: `handle` is a valid place for the answer. The context is never released, because
+        // other parts of the process share it.
         let code = unsafe { (driver.cuda.cuDevicePrimaryCtxRetain)(&mut handle, device) };
         driver.check(code, "cuDevicePrimaryCtxRetain")?;
         let context = Context::of(handle)?;
@@ -95,24 +75,17 @@ impl Context {
         if let Some(context) = known.iter().find(|c| c.handle == handle && c.id == id) {
             return Ok(Arc::clone(context));
         }
-        // An earlier context with this handle no longer exists, nor does the memory that was kept
-        // for it.
+        // An earlier context with this handle no longer exists.
         known.retain(|c| c.handle != handle);
-        let device = device_of(driver, handle)?;
-        let read_only = cuda::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
         let context = Arc::new(Context {
             handle,
             id,
-            device,
-            node: driver.numa_node(device),
-            registers_read_only: driver.attribute(device, read_only) != 0,
+            device: device_of(driver, handle)?,
             driver,
-            queues: Mutex::default(),
-            spare: Mutex::default(),
-            holders: Holders::default(),
             events: Mutex::default(),
             has_kept_page: Once::new(),
             lenders: OnceLock::new(),
+            own: OnceLock::new(),
         });
         known.push(Arc::clone(&context));
         Ok(context)
@@ -120,30 +93,43 @@ impl Context {
 
     /// Whether the context still exists: cudaDeviceReset ends primary contexts although they are
     /// retained, and a new context may get the handle, with another number.
-    pub(crate) fn is_alive(&self) -> bool {
+    fn is_alive(&self) -> bool {
         id_of(self.driver, self.handle) == self.id
+    }
+
+    fn must_be_alive(&self) -> Result<()> {
+        if self.is_alive() {
+            return Ok(());
+        }
+        Err(
+            Error::new(Kind::Gpu, "the CUDA context was destroyed or reset").remedy(
+                "do not call cudaDeviceReset, or destroy a context, while a request uses it",
+            ),
+        )
+    }
+
+    /// The engine's own context of the device, for work with memory of this context.
+    ///
+    /// # Errors
+    /// [`Kind::Gpu`] if this context was destroyed or reset; those of [`OwnContext::of`].
+    pub fn own(&self) -> Result<&Arc<OwnContext>> {
+        self.must_be_alive()?;
+        if let Some(own) = self.own.get() {
+            return Ok(own);
+        }
+        let own = OwnContext::of(self.device)?;
+        Ok(self.own.get_or_init(|| own))
     }
 
     /// Makes the context current on this thread until the result is dropped.
     ///
     /// # Errors
     /// [`Kind::Gpu`] if the context was destroyed or reset.
-    pub fn enter(&self) -> Result<Entered<'_>> {
-        if !self.is_alive() {
-            return Err(
-                Error::new(Kind::Gpu, "the CUDA context was destroyed or reset").remedy(
-                    "do not call cudaDeviceReset, or destroy a context, while a request uses it",
-                ),
-            );
-        }
+    pub fn enter(&self) -> Result<Entered> {
+        self.must_be_alive()?;
         // SAFETY: the handle is of a live context, as was checked just now; the application must
         // not end the context while it is used.
-        let code = unsafe { (self.driver.cuda.cuCtxPushCurrent)(self.handle) };
-        self.driver.check(code, "cuCtxPushCurrent")?;
-        Ok(Entered {
-            context: self,
-            capture_mode: exchange_capture_mode(self.driver, cuda::CU_STREAM_CAPTURE_MODE_RELAXED),
-        })
+        unsafe { Entered::push(self.driver, self.handle) }
     }
 
     /// A stream that has no work but waits: lenders of memory make it wait for theirs, and requests
@@ -181,142 +167,73 @@ impl Context {
         });
     }
 
-    /// A copy queue for the sole use of the caller: an idle one, or else a new one. The context
-    /// must be current. [`keep`](Self::keep) returns the queue to the context.
-    pub fn queue(self: &Arc<Self>) -> Result<CopyQueue> {
-        let idle = self.queues.lock().recover().pop();
-        match idle {
-            Some(queue) => Ok(queue),
-            None => CopyQueue::new(Arc::clone(self)),
-        }
-    }
-
-    /// The address of kept GPU memory of exactly `bytes`, if there is any. The caller owns it from
-    /// now on.
-    pub fn spare(&self, bytes: u64) -> Option<u64> {
-        let mut spare = self.lock_spare();
-        spare.uses += 1;
-        let at = spare.pieces.iter().position(|(_, size)| *size == bytes)?;
-        Some(spare.pieces.swap_remove(at).0)
-    }
-
-    /// Keeps GPU memory for [`spare`](Self::spare), since an allocation takes as long as moving a
-    /// few MiB. No work uses the memory any more. Returns false if enough is kept, or if no thread
-    /// would free the memory later; the caller then frees it.
-    pub fn keep_memory(self: &Arc<Self>, address: u64, bytes: u64) -> bool {
-        let mut spare = self.lock_spare();
-        spare.uses += 1;
-        let kept: u64 = spare.pieces.iter().map(|(_, size)| size).sum();
-        if kept + bytes > MOST_SPARE {
-            return false;
-        }
-        spare.is_listed = spare.is_listed || idle::list(self);
-        if spare.is_listed {
-            spare.pieces.push((address, bytes));
-        }
-        spare.is_listed
-    }
-
-    fn lock_spare(&self) -> MutexGuard<'_, Spare> {
-        self.spare.lock().recover()
-    }
-
-    /// Frees the memory that is kept, if none was used since the last call and no stream waits for
-    /// a request. Returns whether no memory is kept any more; the context is then listed again with
-    /// the next memory.
-    pub(super) fn free_idle(self: &Arc<Self>) -> bool {
-        self.is_idle() && unpin::free_unless_stream_waits(|| self.free_kept()) && self.is_unlisted()
-    }
-
-    fn is_idle(&self) -> bool {
-        let mut spare = self.lock_spare();
-        let is_idle = spare.uses == spare.uses_visited;
-        spare.uses_visited = spare.uses;
-        is_idle
-    }
-
-    /// Frees all kept memory. A context that was destroyed has freed its memory itself.
-    fn free_kept(self: &Arc<Self>) {
-        let Ok(_entered) = self.enter() else {
-            self.lock_spare().pieces.clear();
-            return;
-        };
-        if let Ok(mut queue) = self.queue()
-            && self.free_spare(&mut queue).is_ok()
-        {
-            self.keep(queue);
-        }
-    }
-
-    /// Whether no memory is left. Some may be left because no queue could be created, or because it
-    /// was kept meanwhile.
-    fn is_unlisted(&self) -> bool {
-        let mut spare = self.lock_spare();
-        spare.is_listed = !spare.pieces.is_empty();
-        !spare.is_listed
-    }
-
-    /// Wakes threads that wait for memory, after a return of memory by code that is not counted
-    /// among the holders.
-    pub(crate) fn note_returned_memory(&self) {
-        self.holders.enter();
-        self.holders.leave(true);
-    }
-
-    /// Frees all memory that is kept, when the work of `queue` so far is done. Returns false if no
-    /// memory is kept.
-    ///
-    /// # Errors
-    /// The failure of that work.
-    pub(super) fn free_spare(&self, queue: &mut CopyQueue) -> Result<bool> {
-        // A thread that finds no kept memory meanwhile waits for this memory.
-        self.holders.enter();
-        let kept = std::mem::take(&mut self.lock_spare().pieces);
-        let has_any = !kept.is_empty();
-        for (address, _) in kept {
-            // SAFETY: no work uses kept memory, and it has no other owner since it was taken just
-            // now.
-            unsafe { queue.free(address) };
-        }
-        let finished = if has_any { queue.finish() } else { Ok(()) };
-        self.holders.leave(has_any);
-        finished.map(|()| has_any)
-    }
-
     /// An event for the sole use of the caller: a kept one, or else a new one, whose creation takes
     /// longer than the rest of a submission. The context must be current.
-    pub fn event(&self) -> Result<CUevent> {
-        if let Some(event) = self.idle_events().pop() {
-            return Ok(event);
+    pub(super) fn event(&self) -> Result<CUevent> {
+        match self.idle_events().pop() {
+            Some(event) => Ok(event),
+            None => new_event(self.driver),
         }
-        let mut event = ptr::null_mut();
-        let flags = cuda::CU_EVENT_DISABLE_TIMING | cuda::CU_EVENT_BLOCKING_SYNC;
-        // SAFETY: `event` is a valid place for the answer.
-        let code = unsafe { (self.driver.cuda.cuEventCreate)(&mut event, flags) };
-        self.driver.check(code, "cuEventCreate")?;
-        Ok(event)
     }
 
     /// Returns an event to the context. It may be recorded again, even before its work is done.
-    pub(crate) fn keep_event(&self, event: CUevent) {
+    pub(super) fn keep_event(&self, event: CUevent) {
         self.idle_events().push(event);
     }
 
     fn idle_events(&self) -> MutexGuard<'_, Vec<CUevent>> {
         self.events.lock().recover()
     }
+}
 
-    /// Returns a queue to the context. Its work is done.
-    pub fn keep(&self, queue: CopyQueue) {
-        self.queues.lock().recover().push(queue);
-    }
+/// An event of the current context.
+pub(super) fn new_event(driver: &Driver) -> Result<CUevent> {
+    let mut event = ptr::null_mut();
+    let flags = cuda::CU_EVENT_DISABLE_TIMING | cuda::CU_EVENT_BLOCKING_SYNC;
+    // SAFETY: `event` is a valid place for the answer.
+    let code = unsafe { (driver.cuda.cuEventCreate)(&mut event, flags) };
+    driver.check(code, "cuEventCreate")?;
+    Ok(event)
 }
 
 /// Keeps a context current on this thread until it is dropped.
-pub struct Entered<'a> {
-    context: &'a Context,
+pub struct Entered {
+    driver: &'static Driver,
     /// The capture mode that the thread had before.
     capture_mode: Option<CUstreamCaptureMode>,
+    /// Undone on the thread that made the context current.
+    _of_this_thread: std::marker::PhantomData<*const ()>,
+}
+
+impl Entered {
+    /// # Safety
+    /// The handle is of a context that exists until the result is dropped.
+    pub(super) unsafe fn push(driver: &'static Driver, handle: CUcontext) -> Result<Entered> {
+        // SAFETY: by contract.
+        let code = unsafe { (driver.cuda.cuCtxPushCurrent)(handle) };
+        driver.check(code, "cuCtxPushCurrent")?;
+        Ok(Entered {
+            driver,
+            capture_mode: exchange_capture_mode(driver, cuda::CU_STREAM_CAPTURE_MODE_RELAXED),
+            _of_this_thread: std::marker::PhantomData,
+        })
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(mode) = self.capture_mode {
+            exchange_capture_mode(self.driver, mode);
+        }
+        pop(self.driver);
+    }
+}
+
+/// Undoes the last push of this thread.
+pub(super) fn pop(driver: &Driver) {
+    let mut popped = ptr::null_mut();
+    // SAFETY: `popped` is a place for the answer.
+    unsafe { (driver.cuda.cuCtxPopCurrent)(&mut popped) };
 }
 
 /// The device of a context. The driver reports it only for the current context.
@@ -327,9 +244,7 @@ fn device_of(driver: &Driver, handle: CUcontext) -> Result<i32> {
     let mut device = 0;
     // SAFETY: `device` is a place for the answer.
     let code = unsafe { (driver.cuda.cuCtxGetDevice)(&mut device) };
-    let mut popped = ptr::null_mut();
-    // SAFETY: undoes the push above.
-    unsafe { (driver.cuda.cuCtxPopCurrent)(&mut popped) };
+    pop(driver);
     driver.check(code, "cuCtxGetDevice")?;
     Ok(device)
 }
@@ -355,16 +270,4 @@ fn exchange_capture_mode(
     // SAFETY: `mode` is read and written by the call.
     let code = unsafe { exchange(&mut mode) };
     (code == cuda::CUDA_SUCCESS).then_some(mode)
-}
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        if let Some(mode) = self.capture_mode {
-            exchange_capture_mode(self.context.driver, mode);
-        }
-        let mut popped = ptr::null_mut();
-        // SAFETY: undoes the push of `enter`, on the same thread since `Entered` holds a raw
-        // handle through `Context` only by reference and is never sent.
-        unsafe { (self.context.driver.cuda.cuCtxPopCurrent)(&mut popped) };
-    }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::Context;
+use super::OwnContext;
 use crate::sync::Recover;
 
 /// The count of users that hold GPU memory of a context.
@@ -29,7 +29,7 @@ struct Counts {
 /// Other threads wait for its owner. The owner must therefore wait neither for memory nor for a
 /// thread that waits for memory.
 pub struct Holding {
-    context: Arc<Context>,
+    context: Arc<OwnContext>,
     has_memory: bool,
 }
 
@@ -89,7 +89,7 @@ impl Holders {
     }
 }
 
-impl Context {
+impl OwnContext {
     /// Counts the caller among the users that hold memory of this context.
     pub fn hold_memory(self: &Arc<Self>) -> Holding {
         self.holders.enter();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use super::Context;
+use super::OwnContext;
 use crate::sync::Recover;
 use crate::threads;
 
@@ -13,7 +13,7 @@ use crate::threads;
 const IDLE: Duration = Duration::from_secs(1);
 
 struct Listed {
-    contexts: Vec<Arc<Context>>,
+    contexts: Vec<Arc<OwnContext>>,
     has_thread: bool,
 }
 
@@ -29,7 +29,7 @@ fn listed() -> MutexGuard<'static, Listed> {
 
 /// Lists a context, whose kept memory the thread frees when it is idle. Returns false if no thread
 /// can be started.
-pub(super) fn list(context: &Arc<Context>) -> bool {
+pub(super) fn list(context: &Arc<OwnContext>) -> bool {
     let mut listed = listed();
     listed.has_thread = listed.has_thread || threads::start("penstock-idle-gpu", serve).is_ok();
     if listed.has_thread {

@@ -3,11 +3,11 @@
 mod context;
 mod holders;
 mod idle;
+mod own_context;
 mod pages;
 mod queue;
 mod queue_lease;
 pub mod stream;
-mod unpin;
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
@@ -18,11 +18,11 @@ use crate::error::{Error, Kind, Result};
 
 pub use context::{Context, Entered};
 pub use holders::{Awaited, Holding};
+pub use own_context::OwnContext;
 pub(crate) use pages::Pages;
 pub use queue::{CopyQueue, Direction, Rows};
 pub use queue_lease::QueueLease;
-pub use unpin::any_stream_waits;
-pub(crate) use unpin::{StreamWait, kept_bytes};
+pub use stream::any_stream_waits;
 
 /// An initialised CUDA driver.
 pub struct Driver {

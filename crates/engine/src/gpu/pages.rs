@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use penstock_sys::cuda::{self, CUresult};
 
-use super::{Context, unpin};
+use super::OwnContext;
 use crate::error::Result;
 
-/// Pages of anonymous memory or of a file. Dropping pinned pages unpins them as soon as that is
-/// allowed: see [`unpin`]. The owner must have waited for all copies of them.
+/// Pages of anonymous memory or of a file. Dropping pinned pages unpins them. The owner must have
+/// waited for all copies of them.
 pub(crate) struct Pages {
     start: NonNull<u8>,
     bytes: usize,
     /// The context that pinned them.
-    pinned: Option<Arc<Context>>,
+    pinned: Option<Arc<OwnContext>>,
     /// Whether the pages count as a mapping of a file.
     of_file: bool,
 }
@@ -96,7 +96,7 @@ impl Pages {
     }
 
     /// Pins the pages for copies of a context. Returns the driver's result.
-    pub(crate) fn pin(&mut self, context: &Arc<Context>, flags: u32) -> Result<CUresult> {
+    pub(crate) fn pin(&mut self, context: &Arc<OwnContext>, flags: u32) -> Result<CUresult> {
         let _entered = context.enter()?;
         // SAFETY: the range is this mapping, which stays until it was unpinned.
         let code =
@@ -106,30 +106,15 @@ impl Pages {
         }
         Ok(code)
     }
-
-    /// Unpins the pages now, which waits for the GPU. Only [`unpin`] determines when that is
-    /// allowed.
-    pub(super) fn unpin(mut self) {
-        if let Some(context) = self.pinned.take()
-            && let Ok(_entered) = context.enter()
-        {
-            // SAFETY: registered in `pin`; the owner has ended all copies before it dropped the
-            // pages.
-            unsafe { (context.driver.cuda.cuMemHostUnregister)(self.address()) };
-        }
-    }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        if let Some(context) = self.pinned.take() {
-            unpin::release(Pages {
-                start: self.start,
-                bytes: self.bytes,
-                pinned: Some(context),
-                of_file: self.of_file,
-            });
-            return;
+        if let Some(context) = self.pinned.take()
+            && let Ok(_entered) = context.enter()
+        {
+            // SAFETY: registered in `pin`; the owner has ended all copies.
+            unsafe { (context.driver.cuda.cuMemHostUnregister)(self.address()) };
         }
         // SAFETY: the mapping made in `map`, into which no pointer exists.
         unsafe { libc::munmap(self.address(), self.bytes) };

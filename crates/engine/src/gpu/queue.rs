@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use penstock_sys::cuda::{self, CUevent, CUstream, Cuda, CudaMemcpy2D};
 
-use super::stream::Stream;
-use super::{Context, Driver};
+use super::context::new_event;
+use super::{Driver, OwnContext};
 use crate::error::{Error, Kind, Result};
 
 /// The direction of a copy between host memory and the GPU.
@@ -19,11 +19,12 @@ pub enum Direction {
     FromGpu,
 }
 
-/// A non-blocking stream of one context, and numbered events on it, called marks. One worker at a
-/// time uses it, with the context current.
+/// A non-blocking stream of the engine's context, and numbered events on it, called marks. One worker
+/// at a time uses it, with the context current. It never waits for a stream of the program's: the
+/// host does, before it queues work.
 pub struct CopyQueue {
     /// The context of the stream.
-    pub context: Arc<Context>,
+    pub context: Arc<OwnContext>,
     stream: CUstream,
     events: Vec<CUevent>,
     /// Whether work may be in progress: set by each call that queues some, cleared by
@@ -86,7 +87,7 @@ pub(super) fn new_stream(driver: &Driver) -> Result<CUstream> {
 
 impl CopyQueue {
     /// A queue with a stream of its own, of the greatest priority.
-    pub fn new(context: Arc<Context>) -> Result<CopyQueue> {
+    pub fn new(context: Arc<OwnContext>) -> Result<CopyQueue> {
         let stream = new_stream(context.driver)?;
         Ok(CopyQueue {
             context,
@@ -225,16 +226,8 @@ impl CopyQueue {
 
     /// Makes work that is queued from now on wait for the mark `index` of another queue.
     pub fn follow(&mut self, other: &CopyQueue, index: usize) -> Result<()> {
-        self.wait_event(other.events[index])
-    }
-
-    /// Makes work that is queued from now on wait for the mark `index`, which is on another stream.
-    pub(crate) fn pass(&mut self, index: usize) -> Result<()> {
-        self.wait_event(self.events[index])
-    }
-
-    fn wait_event(&mut self, event: CUevent) -> Result<()> {
         let driver = self.context.driver;
+        let event = other.events[index];
         // SAFETY: stream and event are live.
         let code = unsafe { (driver.cuda.cuStreamWaitEvent)(self.stream, event, 0) };
         driver.check(code, "cuStreamWaitEvent")
@@ -295,23 +288,12 @@ impl CopyQueue {
 
     /// Sets the mark `index` behind the work queued so far.
     pub fn mark(&mut self, index: usize) -> Result<()> {
-        self.record(index, self.stream)
-    }
-
-    /// Sets the mark `index` behind the work queued so far on another stream of the same context:
-    /// behind that of all blocking streams if it is the legacy default stream.
-    pub(crate) fn mark_stream(&mut self, index: usize, stream: Stream) -> Result<()> {
-        self.record(index, stream.handle())
-    }
-
-    fn record(&mut self, index: usize, stream: CUstream) -> Result<()> {
         let driver = self.context.driver;
         while self.events.len() <= index {
-            let event = self.context.event()?;
-            self.events.push(event);
+            self.events.push(new_event(driver)?);
         }
         // SAFETY: event and stream are live and of the same context.
-        let code = unsafe { (driver.cuda.cuEventRecord)(self.events[index], stream) };
+        let code = unsafe { (driver.cuda.cuEventRecord)(self.events[index], self.stream) };
         driver.check(code, "cuEventRecord")
     }
 
@@ -353,20 +335,12 @@ impl CopyQueue {
     /// touches any memory afterwards.
     ///
     /// # Errors
-    /// The failure of the work, or [`Kind::Gpu`] if the context was destroyed or reset.
+    /// The failure of the work.
     pub fn finish(&mut self) -> Result<()> {
         if !self.busy {
             return Ok(());
         }
         let driver = self.context.driver;
-        if !self.context.is_alive() {
-            // The work ended with the context.
-            self.busy = false;
-            return Err(Error::new(
-                Kind::Gpu,
-                "the CUDA context was destroyed or reset",
-            ));
-        }
         // SAFETY: the stream is live, as the context is.
         let code = unsafe { (driver.cuda.cuStreamSynchronize)(self.stream) };
         driver.check(code, "cuStreamSynchronize")?;
@@ -377,8 +351,7 @@ impl CopyQueue {
 
 impl Drop for CopyQueue {
     fn drop(&mut self) {
-        // The driver neither waits nor destroys anything without a current context. If the context
-        // no longer exists, neither do the stream and the events.
+        // The driver neither waits nor destroys anything without a current context.
         let context = Arc::clone(&self.context);
         let Ok(_entered) = context.enter() else {
             return;

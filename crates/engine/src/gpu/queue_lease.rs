@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Context, CopyQueue, Entered};
+use super::{CopyQueue, Entered, OwnContext};
 use crate::error::Result;
 
 /// A copy queue of a context, which is current on this thread meanwhile. Each lane that works with
@@ -10,13 +10,13 @@ use crate::error::Result;
 pub struct QueueLease<'a> {
     queue: Option<CopyQueue>,
     // Dropped after the queue, which is returned while the context is still current.
-    _entered: Entered<'a>,
-    context: &'a Arc<Context>,
+    _entered: Entered,
+    context: &'a Arc<OwnContext>,
 }
 
 impl<'a> QueueLease<'a> {
     /// Makes the context current and takes a queue from it.
-    pub fn new(context: &'a Arc<Context>) -> Result<Self> {
+    pub fn new(context: &'a Arc<OwnContext>) -> Result<Self> {
         let entered = context.enter()?;
         Ok(QueueLease {
             queue: Some(context.queue()?),
@@ -34,7 +34,7 @@ impl<'a> QueueLease<'a> {
     }
 
     /// The context of the queue.
-    pub fn context(&self) -> &'a Arc<Context> {
+    pub fn context(&self) -> &'a Arc<OwnContext> {
         self.context
     }
 }

@@ -7,14 +7,13 @@
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use penstock_sys::cuda::{self, CUdeviceptr, CUevent, CUresult, CUstream};
 
-use super::{Context, Driver, Pages, StreamWait, driver};
+use super::{Context, Driver, OwnContext, Pages, driver};
 use crate::error::{Error, Kind, Result};
-use crate::sync::Recover;
 
 /// A stream of the caller's. The caller keeps it alive during the calls that get it; later work
 /// does not use it.
@@ -34,10 +33,6 @@ impl Stream {
     /// `handle` is a live CUstream, or 0, 1 or 2 for the default streams.
     pub unsafe fn from_raw(handle: *mut c_void) -> Stream {
         Stream(handle)
-    }
-
-    pub(super) fn handle(self) -> CUstream {
-        self.0
     }
 
     /// Queues a copy between any two addresses that the GPU reaches, as work of this stream.
@@ -188,7 +183,7 @@ impl Stream {
     /// Whether the stream takes no work because of a capture: its own or, for the legacy default
     /// stream, that of a blocking stream. No capture is disturbed. The stream's context must be
     /// current.
-    pub(crate) fn is_capturing(self, driver: &Driver) -> bool {
+    fn is_capturing(self, driver: &Driver) -> bool {
         let mut status = cuda::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: `status` is a valid place for the answer.
         let code = unsafe { (driver.cuda.cuStreamIsCapturing)(self.0, &mut status) };
@@ -270,9 +265,27 @@ impl Stream {
         })
     }
 
+    /// As [`mark`](Self::mark); `None` while the stream takes no work because of a capture.
+    pub(crate) fn mark_unless_captured(self, memory: &Arc<Context>) -> Result<Option<Mark>> {
+        self.in_context(memory, |context| {
+            if self.is_capturing(context.driver) {
+                return Ok(None);
+            }
+            match self.record(context) {
+                // A capture has just begun.
+                Err(error) if is_about_capture(error.gpu_code()) => Ok(None),
+                recorded => recorded.map(Some),
+            }
+        })
+    }
+
     /// As [`mark`](Self::mark), in the stream's context, which is current.
     fn mark_here(self, context: &Arc<Context>) -> Result<Mark> {
         self.refuse_capture(context.driver)?;
+        self.record(context)
+    }
+
+    fn record(self, context: &Arc<Context>) -> Result<Mark> {
         let mark = Mark {
             event: context.event()?,
             context: Arc::clone(context),
@@ -317,7 +330,7 @@ impl Drop for Synchronize<'_> {
 }
 
 /// Whether a code, from 900 on, means that a call is not allowed during a capture.
-pub(crate) fn is_about_capture(code: CUresult) -> bool {
+fn is_about_capture(code: CUresult) -> bool {
     (cuda::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED..=908).contains(&code)
 }
 
@@ -390,6 +403,14 @@ fn wait_value(driver: &Driver) -> Result<WaitValue> {
     })
 }
 
+/// Streams that wait for a request now.
+static WAITS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns whether a stream waits for a request now.
+pub fn any_stream_waits() -> bool {
+    WAITS.load(Ordering::Acquire) > 0
+}
+
 /// A word of pinned memory that streams can wait for. It serves one request at a time.
 ///
 /// The value only grows (modulo 2^32, which the comparison GEQ handles), so a stream that still
@@ -397,8 +418,8 @@ fn wait_value(driver: &Driver) -> Result<WaitValue> {
 pub(crate) struct Flag {
     word: FlagWord,
     value: u32,
-    /// Dropped after the word is raised.
-    _wait: StreamWait,
+    /// The context that pinned the word.
+    home: Arc<OwnContext>,
 }
 
 /// The condition of a waiting stream: the word at a device address must reach a value.
@@ -408,46 +429,33 @@ pub(crate) struct FlagTarget {
     value: u32,
 }
 
-/// A word that a CPU writes and a GPU reads.
+/// A word that a CPU writes and GPUs read, whatever the context.
 #[derive(Clone, Copy)]
-struct FlagWord {
+pub(super) struct FlagWord {
     host: &'static AtomicU32,
     /// The address on the device.
     device: u64,
-    /// The context that pinned the word.
-    home: &'static Context,
 }
 
-static IDLE: Mutex<Vec<FlagWord>> = Mutex::new(Vec::new());
-
 impl Flag {
-    /// A flag that is not raised.
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Flag> {
-        let idle = {
-            let mut idle = IDLE.lock().recover();
-            // A context that was reset has unpinned its words.
-            while idle.last().is_some_and(|word| !word.home.is_alive()) {
-                idle.pop();
-            }
-            idle.pop()
-        };
+    /// A flag that is not raised, for streams of this context.
+    pub(crate) fn new(context: &Context) -> Result<Flag> {
+        let home = Arc::clone(context.own()?);
+        let idle = home.flags().pop();
         let word = match idle {
             Some(word) => word,
             None => {
-                let mut made = FlagWord::page(context)?;
+                let mut made = FlagWord::page(&home)?;
                 let first = made
                     .pop()
                     .ok_or_else(|| Error::new(Kind::Internal, "a page of flags holds no flag"))?;
-                IDLE.lock().recover().extend(made);
+                home.flags().extend(made);
                 first
             }
         };
         let value = word.host.load(Ordering::Relaxed).wrapping_add(1);
-        Ok(Flag {
-            word,
-            value,
-            _wait: StreamWait::new(),
-        })
+        WAITS.fetch_add(1, Ordering::AcqRel);
+        Ok(Flag { word, value, home })
     }
 
     pub(crate) fn target(&self) -> FlagTarget {
@@ -463,24 +471,22 @@ impl Drop for Flag {
     fn drop(&mut self) {
         // No stream may be left waiting, whatever the outcome of the request.
         self.word.host.store(self.value, Ordering::Release);
-        IDLE.lock().recover().push(self.word);
+        WAITS.fetch_sub(1, Ordering::AcqRel);
+        self.home.flags().push(self.word);
     }
 }
 
 impl FlagWord {
-    /// A page of words, which is pinned for all contexts and never unpinned.
-    fn page(context: &Arc<Context>) -> Result<Vec<FlagWord>> {
+    /// A page of words, which is never unpinned.
+    fn page(home: &Arc<OwnContext>) -> Result<Vec<FlagWord>> {
         const BYTES: usize = 4096;
-        // The primary context outlives those that an application makes and destroys.
-        let primary = Context::primary(context.device)?;
-        let _entered = primary.enter()?;
-        let driver = driver()?;
-        // The page is memory of the engine, so the CPU may use it even after the context was
-        // destroyed.
+        let _entered = home.enter()?;
+        let driver = home.driver;
+        // The page is memory of the engine, so the CPU may use it even if the context has failed.
         let mut page = Pages::anonymous(BYTES)
             .map_err(|e| Error::os(&e, "cannot allocate a page of flags"))?;
         let flags = cuda::CU_MEMHOSTREGISTER_PORTABLE | cuda::CU_MEMHOSTREGISTER_DEVICEMAP;
-        let code = page.pin(&primary, flags)?;
+        let code = page.pin(home, flags)?;
         driver.check(code, "cuMemHostRegister of flags")?;
         let host: *mut c_void = page.start().cast();
         let mut device = 0;
@@ -491,14 +497,12 @@ impl FlagWord {
         // SAFETY: the page is zeroed, writable, aligned, and never unmapped.
         let words: &'static [AtomicU32] =
             unsafe { std::slice::from_raw_parts(host.cast(), BYTES / size_of::<AtomicU32>()) };
-        let home: &'static Context = Box::leak(Box::new(Arc::clone(&primary)));
         Ok(words
             .iter()
             .enumerate()
             .map(|(i, host)| FlagWord {
                 host,
                 device: device + (i * size_of::<AtomicU32>()) as u64,
-                home,
             })
             .collect())
     }

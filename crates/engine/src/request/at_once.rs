@@ -243,9 +243,9 @@ impl AtOnce {
         fill: &mut impl FnMut(*mut u8, Range<u64>, &Counters) -> Result<()>,
         counters: &Counters,
     ) -> Result<()> {
-        let entered = context.enter()?;
+        let own = context.own()?;
         // The slot returns to the ring after the copies are done.
-        let slot = self.engine.ring.slot(self.length, Some(context))?;
+        let slot = self.engine.ring.slot(self.length, Some(own))?;
         let mut in_steps = |copy: &mut dyn FnMut(*const u8, u64, u64) -> Result<()>| {
             for start in (0..self.length).step_by(step as usize) {
                 let end = self.length.min(start + step);
@@ -263,8 +263,7 @@ impl AtOnce {
             // SAFETY: passed on; only this call touches the slot.
             return unsafe { stream.copy_to_gpu(context, in_steps) };
         }
-        drop(entered);
-        let mut lease = QueueLease::new(context)?;
+        let mut lease = QueueLease::new(own)?;
         let queue = lease.queue()?;
         in_steps(&mut |from, to, bytes| {
             // SAFETY: passed on; dropping `lease` waits for the copies.

@@ -29,7 +29,7 @@ impl Signals {
         }
         let flag = state.flag.take();
         drop(state);
-        // Dropping the flag raises it. That may unpin pages, so it happens without the lock.
+        // Dropping the flag raises it.
         drop(flag);
     }
 
@@ -84,8 +84,7 @@ impl Signals {
             return Ok(Some(flag.target()));
         }
         drop(state);
-        // Making a flag may call the driver and wait for a thread that unpins pages, so it happens
-        // without the lock.
+        // Making a flag may call the driver, so it happens without the lock.
         let made = make()?;
         let mut state = self.lock();
         if state.fired {

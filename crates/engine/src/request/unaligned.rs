@@ -25,7 +25,7 @@ pub(crate) fn write(work: &Work<'_>) -> Result<()> {
             Ok(())
         }
         Some(context) => {
-            let mut lease = QueueLease::new(context)?;
+            let mut lease = QueueLease::new(context.own()?)?;
             for part in &work.plan.unaligned {
                 write_from_gpu(work, &mut lease, part)?;
             }

@@ -9,7 +9,7 @@ use super::{Lane, Route, Work};
 use crate::error::Result;
 use crate::file::position::Operation;
 use crate::file::reader::Reader;
-use crate::gpu::{Context, Direction, QueueLease};
+use crate::gpu::{Context, Direction, OwnContext, QueueLease};
 use crate::options::RouteName;
 use crate::plan::{Block, Extent, SlotCopy, Span};
 use crate::report::Path;
@@ -59,7 +59,7 @@ struct Loaded {
 
 impl<'a> StagedLane<'a> {
     fn new(mut work: Work<'a>) -> Result<Self> {
-        let context = work.gpu_context()?;
+        let context = work.own_context()?;
         let slots = work.slots.max(1) as usize;
         let reader = work.take_reader();
         Ok(StagedLane {
@@ -246,7 +246,12 @@ impl Lane for StagedLane<'_> {
 }
 
 impl<'a> Work<'a> {
-    /// The context of the GPU memory. Routes that need one are chosen only for such memory.
+    /// The engine's context for the GPU memory. Routes that need one are chosen only for such memory.
+    pub(super) fn own_context(&self) -> Result<&'a Arc<OwnContext>> {
+        self.gpu_context()?.own()
+    }
+
+    /// The program's context, to which the memory belongs.
     pub(super) fn gpu_context(&self) -> Result<&'a Arc<Context>> {
         self.memory.context.as_ref().ok_or_else(|| {
             crate::error::Error::new(

@@ -1,22 +1,19 @@
 //! Copies in GPU memory.
 
-use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::copy::mark_default_stream;
+use crate::copy::follow_default_stream_of;
 use crate::error::Result;
-use crate::gpu::stream::Stream;
-use crate::gpu::{Context, CopyQueue};
+use crate::gpu::stream::{Mark, Stream};
+use crate::gpu::{Context, OwnContext, QueueLease};
 use crate::request::StreamOrder;
 
-/// Memory of a context that holds a copy.
+/// GPU memory of the engine's that holds a copy.
 pub(super) struct OnGpu {
-    context: Arc<Context>,
-    /// The queue whose mark 0 is the end of a copy that is work of the caller's stream; `None` if
-    /// the copy is done.
-    queue: Option<CopyQueue>,
-    marked: bool,
+    own: Arc<OwnContext>,
+    /// The end of a copy that is work of the caller's stream; `None` if the copy is done.
+    end: Option<Mark>,
     memory: u64,
     bytes: u64,
     /// Bytes before the ones that were copied.
@@ -37,33 +34,15 @@ impl OnGpu {
         stream: Option<Stream>,
     ) -> Result<(OnGpu, Option<StreamOrder>)> {
         let length = touched.end - touched.start;
-        let _entered = context.enter()?;
         let bytes = if length < GRAIN {
             length.next_multiple_of(256)
         } else {
             length.next_multiple_of(GRAIN)
         };
-        let mut copied = OnGpu::room(context, bytes, touched.start)?;
-        let (to, length) = (copied.memory as usize, length as usize);
-        let order = match stream {
-            // SAFETY: passed on.
-            Some(stream) => unsafe { copied.copy_on(stream, to, from, length)? },
-            None => {
-                // SAFETY: passed on.
-                unsafe { copied.copy_now(to, from, length)? };
-                if let Some(queue) = copied.queue.take() {
-                    context.keep(queue);
-                }
-                None
-            }
-        };
-        Ok((copied, order))
-    }
-
-    /// Memory for a copy.
-    fn room(context: &Arc<Context>, bytes: u64, before: u64) -> Result<OnGpu> {
-        let mut queue = context.queue()?;
-        let memory = match context.spare(bytes) {
+        let own = context.own()?;
+        let mut lease = QueueLease::new(own)?;
+        let queue = lease.queue()?;
+        let memory = match own.spare(bytes) {
             Some(memory) => memory,
             None => {
                 let memory = queue.allocate(bytes)?;
@@ -71,57 +50,35 @@ impl OnGpu {
                 memory
             }
         };
-        Ok(OnGpu {
-            context: Arc::clone(context),
-            queue: Some(queue),
-            marked: false,
+        let mut copied = OnGpu {
+            own: Arc::clone(own),
+            end: None,
             memory,
             bytes,
-            before,
-        })
-    }
-
-    /// # Safety
-    /// Both are valid for `length` bytes.
-    unsafe fn copy_now(&mut self, to: usize, from: usize, length: usize) -> Result<()> {
-        let Some(queue) = &mut self.queue else {
-            return Ok(());
+            before: touched.start,
         };
-        if mark_default_stream(queue)? {
-            queue.pass(0)?;
-        }
-        // SAFETY: passed on.
-        let copied = unsafe { queue.copy_within(to, from, length) };
-        // Copies in progress end before the memory goes back.
-        copied.and(queue.finish())
-    }
-
-    /// # Safety
-    /// As for [`copy_now`](Self::copy_now), and `stream` is live.
-    unsafe fn copy_on(
-        &mut self,
-        stream: Stream,
-        to: usize,
-        from: usize,
-        length: usize,
-    ) -> Result<Option<StreamOrder>> {
-        // SAFETY: passed on.
-        unsafe { stream.copy(&self.context, to, from, length)? };
-        let marked = match &mut self.queue {
-            Some(queue) => queue.mark_stream(0, stream),
-            None => Ok(()),
+        let (to, length) = (memory as usize, length as usize);
+        let Some(stream) = stream else {
+            follow_default_stream_of(context)?;
+            // SAFETY: passed on.
+            let queued = unsafe { queue.copy_within(to, from, length) };
+            // A copy in progress ends before the memory goes back.
+            let finished = queue.finish();
+            return queued.and(finished).map(|()| (copied, None));
         };
-        if marked.is_err() {
-            // There is no event, or the stream belongs to another context.
-            stream.synchronize(self.context.device)?;
-            return Ok(None);
-        }
-        self.marked = true;
-        Ok(Some(StreamOrder {
+        // SAFETY: passed on.
+        unsafe { stream.copy(context, to, from, length)? };
+        let Ok(end) = stream.mark(context) else {
+            stream.synchronize(context.device)?;
+            return Ok((copied, None));
+        };
+        copied.end = Some(end);
+        let order = StreamOrder {
             stream,
             after: true,
             before: false,
-        }))
+        };
+        Ok((copied, Some(order)))
     }
 
     pub(crate) fn address(&self) -> usize {
@@ -131,31 +88,19 @@ impl OnGpu {
 
 impl Drop for OnGpu {
     fn drop(&mut self) {
-        let entered = self.context.enter();
-        let mut queue = self.queue.take();
-        // A request that was cancelled before it began leaves a copy in progress.
-        let is_made = match &mut queue {
-            Some(queue) if self.marked => queue.wait(0).is_ok(),
-            _ => true,
-        };
-        if entered.is_err() || !is_made {
-            // The context is broken, and it is unknown what still uses the memory.
-            mem::forget(queue);
+        // A request that was cancelled before it began leaves a copy in progress. After an error, it
+        // is unknown what still uses the memory.
+        if self.end.as_ref().is_some_and(|end| end.wait().is_err()) {
             return;
         }
-        let is_kept = self.bytes >= GRAIN && self.context.keep_memory(self.memory, self.bytes);
-        if !is_kept {
-            queue = queue.or_else(|| self.context.queue().ok());
-            if let Some(queue) = &mut queue {
-                // SAFETY: the copy is complete, and all work that used it has ended.
-                unsafe { queue.free(self.memory) };
-            }
-        }
-        if let Some(mut queue) = queue
-            && queue.finish().is_ok()
+        let is_kept = self.bytes >= GRAIN && self.own.keep_memory(self.memory, self.bytes);
+        if !is_kept
+            && let Ok(mut lease) = QueueLease::new(&self.own)
+            && let Ok(queue) = lease.queue()
         {
-            self.context.keep(queue);
+            // SAFETY: the copy is complete, and all work that used it has ended.
+            unsafe { queue.free(self.memory) };
         }
-        self.context.note_returned_memory();
+        self.own.note_returned_memory();
     }
 }

@@ -8,7 +8,7 @@ use penstock_sys::cuda;
 
 use super::ledger::{Item, Ledger};
 use crate::error::{Error, Kind, Result};
-use crate::gpu::{Context, Pages};
+use crate::gpu::{OwnContext, Pages};
 
 /// The use of a slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,18 +49,23 @@ impl Ring {
         self.made.load(Relaxed)
     }
 
-    fn make(&self, bytes: u64, node: Option<u32>, context: Option<&Arc<Context>>) -> Result<Pages> {
+    fn make(
+        &self,
+        bytes: u64,
+        node: Option<u32>,
+        context: Option<&Arc<OwnContext>>,
+    ) -> Result<Pages> {
         let pages = slot_pages(bytes, node, context);
         self.made.fetch_add(1, Relaxed);
         pages
     }
 
-    /// A slot of at least `bytes`, pinned if a context is given, which must be current. Waits while
+    /// A slot of at least `bytes`, pinned if a context is given. Waits while
     /// the ring is used up, so the calling thread must hold no other slot.
     ///
     /// # Errors
     /// [`Kind::Memory`] if the slot cannot be allocated or pinned.
-    pub fn slot(&'static self, bytes: u64, context: Option<&Arc<Context>>) -> Result<Slot> {
+    pub fn slot(&'static self, bytes: u64, context: Option<&Arc<OwnContext>>) -> Result<Slot> {
         let bytes = slot_size(bytes)?;
         let fitness = fitness(context);
         let item = self
@@ -79,7 +84,7 @@ impl Ring {
     pub fn further_slot(
         &'static self,
         bytes: u64,
-        context: Option<&Arc<Context>>,
+        context: Option<&Arc<OwnContext>>,
     ) -> Result<Option<Slot>> {
         let bytes = slot_size(bytes)?;
         let fitness = fitness(context);
@@ -95,7 +100,7 @@ impl Ring {
     }
 }
 
-fn fitness(context: Option<&Arc<Context>>) -> Fitness {
+fn fitness(context: Option<&Arc<OwnContext>>) -> Fitness {
     Fitness {
         pinned: context.is_some(),
         node: context.and_then(|c| c.node),
@@ -133,7 +138,7 @@ impl Drop for Slot {
 }
 
 /// Memory for a slot, pinned if it serves the GPU.
-fn slot_pages(bytes: u64, node: Option<u32>, context: Option<&Arc<Context>>) -> Result<Pages> {
+fn slot_pages(bytes: u64, node: Option<u32>, context: Option<&Arc<OwnContext>>) -> Result<Pages> {
     let mut pages = Pages::anonymous(bytes as usize)
         .map_err(|e| Error::os(&e, "cannot allocate a slot of the ring"))?;
     // These are hints, which the kernel may refuse: fewer TLB misses, no copy-on-write of pinned
@@ -144,10 +149,8 @@ fn slot_pages(bytes: u64, node: Option<u32>, context: Option<&Arc<Context>>) -> 
         prefer(&pages, node);
     }
     if let Some(context) = context {
-        // The primary context outlives those that an application makes and destroys; portable memory
-        // serves copies of any context.
-        let primary = Context::primary(context.device)?;
-        let code = pages.pin(&primary, cuda::CU_MEMHOSTREGISTER_PORTABLE)?;
+        // Streams of the program and other devices copy from slots as well.
+        let code = pages.pin(context, cuda::CU_MEMHOSTREGISTER_PORTABLE)?;
         context
             .driver
             .check(code, "cuMemHostRegister of a slot of the ring")?;

@@ -80,7 +80,7 @@ impl Bench {
     fn keep_none(&self) {
         let context = self.context();
         for megabytes in 1..=16 {
-            while let Some(address) = context.spare(megabytes << 20) {
+            while let Some(address) = context.own().unwrap().spare(megabytes << 20) {
                 // SAFETY: the memory is ours, and nothing uses it.
                 unsafe { allocate::device_free(address).unwrap() };
             }
@@ -191,7 +191,7 @@ fn workers_without_memory_wait_until_others_return_theirs() {
     for options in OPTIONS {
         bench.memory.clear();
         bench.keep_none();
-        let holding = bench.context().hold_memory();
+        let holding = bench.context().own().unwrap().hold_memory();
         let failing = standin.fail("alloc:*");
         let request = bench.start(options).unwrap();
         let waited = request.wait(Some(Duration::from_millis(100)));
@@ -211,7 +211,7 @@ fn a_request_whose_workers_wait_for_memory_can_be_cancelled() {
     };
     for options in OPTIONS {
         bench.keep_none();
-        let _holding = bench.context().hold_memory();
+        let _holding = bench.context().own().unwrap().hold_memory();
         let _failing = standin.fail("alloc:*");
         let request = bench.start(options).unwrap();
         assert!(

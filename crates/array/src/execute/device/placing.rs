@@ -6,16 +6,29 @@ use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::{GpuError, Kernels, PlaceAxis, PlaceTable, Shuffles, Side};
 use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::gpu::Context;
+use penstock_engine::gpu::OwnContext;
 use penstock_sys::cuda::CUdeviceptr;
 
 use crate::execute::memory::DeviceMemory;
 use crate::{ElementMapping, StridedBox};
 
-/// Returns the kernels of a context, which the first call loads. The context must be current, or
-/// possible to enter.
-pub(crate) fn kernels(context: &Arc<Context>) -> Result<Arc<Kernels>> {
-    static KNOWN: Mutex<Vec<(Arc<Context>, Arc<Kernels>)>> = Mutex::new(Vec::new());
+/// Prepares a device for all later transfers: makes the engine's context and loads the kernels, which
+/// takes some seconds the first time on a machine, until the driver has compiled them. No transfer
+/// needs this call; the first ones take longer without it.
+///
+/// # Errors
+/// Those of [`OwnContext::of`], and [`Kind::Gpu`] if the GPU does not load the kernels.
+pub fn prepare(device: i32) -> Result<()> {
+    let context = OwnContext::of(device)?;
+    let kernels = kernels(&context)?;
+    let _entered = context.enter()?;
+    // SAFETY: the context was just made current.
+    unsafe { kernels.load_encoder() }.map_err(|e| gpu_error(&context, &e))
+}
+
+/// Returns the kernels of a context, which the first call loads.
+pub(crate) fn kernels(context: &Arc<OwnContext>) -> Result<Arc<Kernels>> {
+    static KNOWN: Mutex<Vec<(Arc<OwnContext>, Arc<Kernels>)>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().recover();
     if let Some((_, kernels)) = known.iter().find(|(c, _)| Arc::ptr_eq(c, context)) {
         return Ok(Arc::clone(kernels));
@@ -29,14 +42,14 @@ pub(crate) fn kernels(context: &Arc<Context>) -> Result<Arc<Kernels>> {
 }
 
 /// Returns whether the kernels that encode could be loaded.
-pub(crate) fn has_encoder(context: &Arc<Context>, kernels: &Kernels) -> bool {
+pub(crate) fn has_encoder(context: &Arc<OwnContext>, kernels: &Kernels) -> bool {
     context.enter().is_ok_and(|_entered| {
         // SAFETY: the context was just made current.
         unsafe { kernels.load_encoder() }.is_ok()
     })
 }
 
-pub(crate) fn gpu_error(context: &Context, error: &GpuError) -> Error {
+pub(crate) fn gpu_error(context: &OwnContext, error: &GpuError) -> Error {
     Error::gpu(error.code, error.text(context.driver.cuda))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
-use penstock_engine::gpu::{Awaited, Context, CopyQueue, Holding};
+use penstock_engine::gpu::{Awaited, CopyQueue, Holding, OwnContext};
 use penstock_sys::cuda::CUdeviceptr;
 
 /// Memory of a queue, which must be released to it.
@@ -32,7 +32,7 @@ impl Scratch {
 /// A worker's entry in the count of users of GPU memory.
 ///
 /// A worker that has memory continues with it if it gets no more. A worker that has none and gets
-/// none waits until other workers return theirs ([`Context::wait_for_memory`]). So no worker waits
+/// none waits until other workers return theirs ([`OwnContext::wait_for_memory`]). So no worker waits
 /// for a waiting worker.
 #[derive(Default)]
 pub(crate) struct Held(Option<Holding>);
@@ -41,7 +41,7 @@ impl Held {
     /// Allocates memory of the context.
     pub(crate) fn take(
         &mut self,
-        context: &Arc<Context>,
+        context: &Arc<OwnContext>,
         take: impl FnOnce() -> Result<Scratch>,
     ) -> Result<Scratch> {
         let is_first = self.0.is_none();
@@ -66,7 +66,7 @@ impl Held {
 /// every few milliseconds. Fails with `error` if no memory was held. The caller holds neither
 /// memory nor slots.
 pub(crate) fn wait_for_memory(
-    context: &Context,
+    context: &OwnContext,
     seen: u64,
     error: Error,
     mut is_over: impl FnMut() -> Result<bool>,

@@ -96,20 +96,18 @@ const WORTH_A_STEP: u64 = 4 << 20;
 const STEP: u64 = 32 << 20;
 
 impl ChunkWrite {
-    /// Creates the task. `workers` is the most workers that it starts with. A request that holds a
-    /// stream encodes on the CPU (docs/decisions/0006).
+    /// Creates the task. `workers` is the most workers that it starts with.
     pub(crate) fn new(
         bound: BoundPlan,
         array: Array,
         sink: Box<dyn ChunkSink>,
         path: PathBuf,
         (options, workers): (&Options, usize),
-        holds_stream: bool,
     ) -> ChunkWrite {
         let gpu = match &array {
             Array::Device {
                 context, kernels, ..
-            } if !holds_stream => {
+            } => {
                 let encoding = GpuEncoding::of(&bound.plan, options);
                 encoding.filter(|_| has_encoder(context, kernels))
             }

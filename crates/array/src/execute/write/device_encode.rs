@@ -20,7 +20,7 @@ use penstock_codec::gpu::{
     Side,
 };
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::gpu::{Context, CopyQueue, Direction, QueueLease};
+use penstock_engine::gpu::{CopyQueue, Direction, OwnContext, QueueLease};
 use penstock_engine::options::{Decoder, Options};
 use penstock_engine::request::Share;
 use penstock_engine::staging::Slot;
@@ -188,7 +188,7 @@ impl<'a> DeviceEncode<'a> {
         bound: &'a BoundPlan,
         encoding: &'a GpuEncoding,
         memory: DeviceMemory,
-        context: &'a Arc<Context>,
+        context: &'a Arc<OwnContext>,
         kernels: &'a Kernels,
         share: &'a Share<'a>,
     ) -> Result<DeviceEncode<'a>> {

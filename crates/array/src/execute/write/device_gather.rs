@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::{Kernels, PlaceTable, Shuffles, Side};
 use penstock_engine::error::{Kind, Result};
-use penstock_engine::gpu::{Context, Direction, QueueLease};
+use penstock_engine::gpu::{Direction, OwnContext, QueueLease};
 use penstock_engine::request::Share;
 use penstock_engine::staging::Slot;
 
@@ -73,7 +73,7 @@ impl<'a> DeviceGather<'a> {
     pub(super) fn new(
         bound: &'a BoundPlan,
         memory: DeviceMemory,
-        (context, kernels): (&'a Arc<Context>, &'a Kernels),
+        (context, kernels): (&'a Arc<OwnContext>, &'a Kernels),
         share: &'a Share<'a>,
         when_full: WhenFull<'a>,
     ) -> Result<DeviceGather<'a>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::Kernels;
 use penstock_engine::error::Result;
-use penstock_engine::gpu::Context;
+use penstock_engine::gpu::OwnContext;
 use penstock_engine::report::Path;
 use penstock_engine::request::Share;
 
@@ -23,7 +23,7 @@ pub(crate) enum Array {
     Host(HostMemory),
     Device {
         memory: DeviceMemory,
-        context: Arc<Context>,
+        context: Arc<OwnContext>,
         kernels: Arc<Kernels>,
     },
 }

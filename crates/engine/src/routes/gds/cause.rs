@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::file::File;
 use crate::file::position::{self, Call, Operation, Stop};
-use crate::gpu::{Context, Direction, QueueLease};
+use crate::gpu::{Direction, OwnContext, QueueLease};
 
 /// Bytes that one system call moves.
 const STEP: u64 = 1 << 20;
@@ -19,7 +19,7 @@ const STEP: u64 = 1 << 20;
 /// none fails. Reading changes nothing. Writing puts the bytes there that cuFile was to put there.
 pub(super) fn of(
     file: &File,
-    context: &Arc<Context>,
+    context: &Arc<OwnContext>,
     memory: u64,
     call: Call,
     reported: io::Error,
@@ -35,7 +35,7 @@ pub(super) fn of(
 
 fn system_error(
     file: &File,
-    context: &Arc<Context>,
+    context: &Arc<OwnContext>,
     memory: u64,
     call: Call,
 ) -> Result<Option<io::Error>> {

@@ -7,7 +7,7 @@ mod pages;
 use super::{Lane, Route, STAGED, Work};
 use crate::error::{Error, Kind, Result};
 use crate::file::position::Operation;
-use crate::gpu::{Context, Direction, QueueLease, kept_bytes};
+use crate::gpu::{Direction, OwnContext, QueueLease};
 use crate::options::RouteName;
 use crate::plan::{Block, Extent};
 use crate::report::Path;
@@ -22,7 +22,7 @@ impl Route for Mapped {
         RouteName::Mapped
     }
     fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
-        let context = work.gpu_context()?;
+        let context = work.own_context()?;
         if work.operation == Operation::Write {
             work.counters
                 .note("the mapped route only reads; written by the staged route");
@@ -46,18 +46,14 @@ impl Route for Resident {
         RouteName::Auto
     }
     fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
-        let context = work.gpu_context()?;
+        let context = work.own_context()?;
         Ok(Box::new(MappedOrStaged::new(work, context, true)))
     }
 }
 
-/// Bytes that a lane pins before it unpins all of them at once: unpinning waits until the GPU is
-/// idle, so it should be rare.
+/// Bytes that a lane pins before it unpins all of them at once: unpinning waits for the work of all
+/// lanes, so it should be rare.
 const PINNED_AT_A_TIME: u64 = 512 << 20;
-
-/// The most bytes that stay pinned because streams wait for requests. Above that, blocks are
-/// staged.
-const KEPT_AT_MOST: u64 = 4 << 30;
 
 /// The most mappings of a lane. A single block that needs more is staged, which is faster as well.
 const MAPPINGS_AT_A_TIME: usize = 1024;
@@ -93,7 +89,7 @@ struct Open {
 }
 
 impl<'a> MappedLane<'a> {
-    fn new(work: Work<'a>, context: &'a Arc<Context>) -> Result<Self> {
+    fn new(work: Work<'a>, context: &'a Arc<OwnContext>) -> Result<Self> {
         Ok(MappedLane {
             work,
             lease: QueueLease::new(context)?,
@@ -153,9 +149,6 @@ impl<'a> MappedLane<'a> {
     }
 
     fn pull(&mut self, block: &Block, stretches: Vec<Range<u64>>) -> Result<Answer> {
-        if kept_bytes() > KEPT_AT_MOST {
-            return Ok(Answer::NotAny(CANNOT_PIN));
-        }
         let (offset, length) = self.work.plan.stretch(block);
         let mut maps = Vec::new();
         for stretch in stretches {
@@ -204,7 +197,7 @@ const TOO_MANY: &str = "blocks in too many places to map are read by the staged 
 /// The lane of both routes: it stages blocks that cannot be pinned.
 struct MappedOrStaged<'a> {
     work: Work<'a>,
-    context: &'a Arc<Context>,
+    context: &'a Arc<OwnContext>,
     mapped: Option<MappedLane<'a>>,
     /// The only lane here with slots, because a worker must not wait for a slot while it holds
     /// another.
@@ -219,7 +212,7 @@ struct MappedOrStaged<'a> {
 const MOSTLY: f64 = 0.9;
 
 impl<'a> MappedOrStaged<'a> {
-    fn new(work: Work<'a>, context: &'a Arc<Context>, only_cached: bool) -> Self {
+    fn new(work: Work<'a>, context: &'a Arc<OwnContext>, only_cached: bool) -> Self {
         MappedOrStaged {
             work,
             context,

@@ -8,7 +8,7 @@ use penstock_sys::cuda;
 use crate::error::{Error, Result};
 use crate::file::page_size;
 use crate::file::position::{Call, Operation};
-use crate::gpu::{Context, Pages};
+use crate::gpu::{OwnContext, Pages};
 use crate::plan::{Extent, Span};
 use crate::routes::Work;
 
@@ -51,12 +51,8 @@ impl Map {
     pub(crate) fn make(
         work: &Work<'_>,
         stretch: Range<u64>,
-        context: &Arc<Context>,
+        context: &Arc<OwnContext>,
     ) -> Result<MapOutcome> {
-        // Pages may stay pinned after the request, and would keep the lock of the descriptor.
-        if work.file.is_duplicate() {
-            return Ok(MapOutcome::Refused);
-        }
         let page = page_size();
         let length = stretch.end - stretch.start;
         let offset = stretch.start / page * page;
@@ -129,7 +125,7 @@ impl Map {
         }
     }
 
-    fn pin(&mut self, context: &Arc<Context>) -> Result<bool> {
+    fn pin(&mut self, context: &Arc<OwnContext>) -> Result<bool> {
         let code = self
             .pages
             .pin(context, cuda::CU_MEMHOSTREGISTER_READ_ONLY)?;

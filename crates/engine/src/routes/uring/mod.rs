@@ -41,7 +41,7 @@ impl Route for StagedUring {
     fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
         match transfers(work) {
             Some(io) => {
-                let gpu = QueueLease::new(work.gpu_context()?)?;
+                let gpu = QueueLease::new(work.own_context()?)?;
                 Ok(Box::new(UringLane::new(work, io, Some(gpu))))
             }
             None => STAGED.lane(work),

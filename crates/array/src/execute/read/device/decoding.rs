@@ -3,7 +3,7 @@
 use penstock_codec::gpu::nvcomp::{self, Batch as NvBatch, Method, Nvcomp};
 use penstock_codec::gpu::{InflateTable, Inflated, Kernels};
 use penstock_engine::error::Result;
-use penstock_engine::gpu::Context;
+use penstock_engine::gpu::OwnContext;
 use penstock_sys::cuda::{CUdeviceptr, CUstream};
 
 use super::batch::Entry;
@@ -104,7 +104,7 @@ impl Decoding {
         (tables, results): (CUdeviceptr, CUdeviceptr),
         temp: &Scratch,
         kernels: &Kernels,
-        (context, stream): (&Context, CUstream),
+        (context, stream): (&OwnContext, CUstream),
     ) -> Result<()> {
         match self {
             // SAFETY: upheld by the caller.

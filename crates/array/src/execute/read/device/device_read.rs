@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::gpu::{Context, QueueLease};
+use penstock_engine::gpu::{OwnContext, QueueLease};
 use penstock_engine::options::{Decoder, Options};
 use penstock_engine::request::{Share, Task};
 
@@ -35,19 +35,14 @@ impl DeviceRead {
     pub(crate) fn new(
         plans: Vec<BoundPlan>,
         target: DeviceMemory,
-        context: &Arc<Context>,
+        context: &Arc<OwnContext>,
         workers: usize,
         options: &Options,
-        copies_only: bool,
     ) -> Result<DeviceRead> {
-        let (kernels, note) = if copies_only {
-            (None, None)
-        } else {
-            match placing::kernels(context) {
-                Ok(kernels) => (Some(kernels), None),
-                Err(error) if options.decode == Some(Decoder::Gpu) => return Err(error),
-                Err(error) => (None, Some(format!("no kernels on this GPU: {error}"))),
-            }
+        let (kernels, note) = match placing::kernels(context) {
+            Ok(kernels) => (Some(kernels), None),
+            Err(error) if options.decode == Some(Decoder::Gpu) => return Err(error),
+            Err(error) => (None, Some(format!("no kernels on this GPU: {error}"))),
         };
         let queue = WorkQueue::new(&plans, workers);
         let scratch = options.scratch.unwrap_or(SCRATCH);

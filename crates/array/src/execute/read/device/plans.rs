@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use penstock_codec::filters::id;
 use penstock_codec::gpu::Kernels;
-use penstock_engine::gpu::Context;
+use penstock_engine::gpu::OwnContext;
 
 use crate::ChunkJob;
 use crate::execute::bound::BoundPlan;
@@ -14,10 +14,8 @@ use crate::execute::memory::DeviceMemory;
 pub(super) struct DevicePlans {
     pub all: Vec<BoundPlan>,
     pub target: DeviceMemory,
-    pub context: Arc<Context>,
-    /// `None` if a stream waits for the request: kernels may share a hardware queue with that
-    /// stream, and would then wait for it in turn (docs/decisions/0006). Copies do all the work in
-    /// that case.
+    pub context: Arc<OwnContext>,
+    /// `None` if this GPU does not load the kernels. Copies then do all the work.
     pub kernels: Option<Arc<Kernels>>,
     /// For each plan, the size of the elements that its first filter shuffles; 1 if it is no
     /// shuffle.
@@ -31,7 +29,7 @@ impl DevicePlans {
     pub(super) fn new(
         all: Vec<BoundPlan>,
         target: DeviceMemory,
-        context: &Arc<Context>,
+        context: &Arc<OwnContext>,
         kernels: Option<Arc<Kernels>>,
     ) -> DevicePlans {
         DevicePlans {
