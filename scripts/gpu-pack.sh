@@ -4,6 +4,7 @@
 #
 #   scripts/gpu-pack.sh            # Penstock's wheel, and the other wheels if they are not there yet
 #   scripts/gpu-pack.sh --tests    # the tests in Rust and C, too
+#   scripts/gpu-pack.sh --legate   # Penstock's wheel and dist-gpu/legate.tar.xz only, for gpu-legate.sh
 #
 # dist-gpu/packed.tar.gz holds all of it but KvikIO, DeepSpeed and the programs in dist-gpu/peers/bin
 # (fio and IOR, built by hand, where they are wanted), which are in dist-gpu/peers.tar.gz, and a
@@ -37,6 +38,67 @@ download() { # FOLDER NAME...
 for name in "${wheels[@]}"; do
     compgen -G "$folder/${name//-/_}-*.whl" >/dev/null || download "$folder" "$name"
 done
+
+penstock_wheel() {
+    rm -f "$folder"/penstock-*.whl
+    "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$folder" .
+}
+
+# Legate with what it needs beside the packages of torch, as a folder of packages. The wheel has its largest
+# libraries two to three times, because a wheel holds no symbolic links: here all but one are links, and
+# without headers and static libraries 100 MiB of wheels become about 32.
+legate_archive() { # FILE
+    local wheels
+    wheels=$(mktemp -d)
+    # The version that `make test-legate` takes; it does not run with a newer NumPy.
+    download "$wheels" legate-cu12==26.6.1 'numpy<2.5' nvidia-cuda-runtime-cu12
+    # The wheel expects it of the system, where only a compiler brings it.
+    cp "$(cc -print-file-name=libatomic.so.1)" "$wheels"
+    "$PYTHON" - "$wheels" "$1" <<'END'
+import hashlib, os, sys, tarfile, zipfile
+from fnmatch import fnmatch
+from pathlib import Path
+
+wheels, archive = map(Path, sys.argv[1:])
+# The package nvidia has no __init__.py, so that one in a second folder adds to torch's.
+unused = ("*/include/*", "*.a", "*/tests/*", "nvidia/__init__.py")
+first: dict[bytes, str] = {}
+with tarfile.open(archive.with_suffix(".partial"), "w:xz", preset=6) as packed:
+    for wheel in sorted(wheels.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as unpacked:
+            for item in unpacked.infolist():
+                name = item.filename
+                if item.is_dir() or any(fnmatch(name, pattern) for pattern in unused):
+                    continue
+                entry = tarfile.TarInfo(name)
+                entry.mode = (item.external_attr >> 16) & 0o777 | 0o644
+                with unpacked.open(item) as file:
+                    digest = hashlib.sha256(file.read()).digest()
+                same = first.setdefault(digest, name) if item.file_size > 1 << 16 else name
+                if same != name:
+                    entry.type = tarfile.SYMTYPE
+                    entry.linkname = os.path.relpath(same, os.path.dirname(name))
+                    packed.addfile(entry)
+                else:
+                    entry.size = item.file_size
+                    with unpacked.open(item) as file:
+                        packed.addfile(entry, file)
+    packed.add(wheels / "libatomic.so.1", "legate_cu12.libs/libatomic.so.1")
+archive.with_suffix(".partial").rename(archive)
+END
+    rm -r "$wheels"
+}
+
+if [[ ${1-} = --legate ]]; then
+    [[ -e $folder/legate.tar.xz ]] || legate_archive "$folder/legate.tar.xz"
+    penstock_wheel
+    carried=("$folder"/*.whl "$folder/legate.tar.xz")
+    ls -l "${carried[@]}"
+    size=$(du -cm --apparent-size "${carried[@]}" | tail -n 1 | cut -f1)
+    echo "together $size MiB"
+    ((size <= limit_mib)) || echo "that is more than the $limit_mib MiB that travel to the machine" >&2
+    exit "$((size > limit_mib))"
+fi
 
 # DeepSpeed has no wheel of its own, and compiles its operators where it runs, which takes libaio.
 deepspeed_needs=(annotated-types einops hjson msgpack ninja psutil py-cpuinfo pydantic
@@ -109,8 +171,7 @@ cp "$mpi"/lib/mpich/*.so.* "$parallel/lib/mpich"
 cp "$mpi"/bin/{mpiexec,hydra_pmi_proxy} "$parallel/bin"
 compgen -G "$parallel/mpi4py-*.whl" >/dev/null || download "$parallel" mpi4py
 
-rm -f "$folder"/penstock-*.whl
-"$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$folder" .
+penstock_wheel
 
 if [[ ${1-} = --tests ]]; then
     rm -f "$folder"/bin/*
@@ -151,7 +212,8 @@ fi
 archive=$folder/packed.tar.gz
 rm -f "$archive"
 packed=$(mktemp)
-tar czf "$packed" --exclude="$folder/peers*" --exclude="$folder/parallel*" "$folder"
+tar czf "$packed" --exclude="$folder/peers*" --exclude="$folder/parallel*" \
+    --exclude="$folder/legate*" "$folder"
 chmod 644 "$packed"
 mv "$packed" "$archive"
 tar czf "$folder/peers.tar.gz" "$peers"
