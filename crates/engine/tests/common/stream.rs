@@ -45,8 +45,16 @@ impl CallerStream {
         CallerStream::with(cuda::CU_STREAM_DEFAULT)
     }
 
+    /// As [`new`](Self::new), in the current context.
+    pub fn here() -> CallerStream {
+        CallerStream::of_current(cuda::cuda().unwrap(), cuda::CU_STREAM_NON_BLOCKING)
+    }
+
     fn with(flags: u32) -> CallerStream {
-        let cuda = enter_context();
+        CallerStream::of_current(enter_context(), flags)
+    }
+
+    fn of_current(cuda: &'static Cuda, flags: u32) -> CallerStream {
         let mut handle = ptr::null_mut();
         // SAFETY: `handle` is a place for the answer.
         let code = unsafe { (cuda.cuStreamCreate)(&mut handle, flags) };

@@ -1,0 +1,162 @@
+//! Memory and streams of a context that the program has made itself, beside the primary one.
+
+mod common;
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt;
+use std::ptr;
+use std::time::Duration;
+
+use common::stream::{CallerStream, enter_context};
+use common::{Sandbox, has_gpu, options, pattern};
+use penstock_engine::allocate;
+use penstock_engine::file::position::Operation;
+use penstock_engine::request::{Order, run, submit};
+use penstock_engine::snapshot::Snapshot;
+use penstock_engine::{Extent, StreamOrder};
+use penstock_sys::cuda::{CUcontext, Cuda};
+
+const LENGTH: usize = 3 << 20;
+
+/// A context of the program's that is current on this thread.
+struct Own {
+    handle: CUcontext,
+    cuda: &'static Cuda,
+}
+
+impl Own {
+    fn new() -> Own {
+        let cuda = enter_context();
+        let mut handle = ptr::null_mut();
+        // SAFETY: `handle` is a place for the answer.
+        assert_eq!(unsafe { (cuda.cuCtxCreate)(&mut handle, 0, 0) }, 0);
+        Own { handle, cuda }
+    }
+
+    fn memory(&self) -> u64 {
+        let mut address = 0;
+        // SAFETY: `address` is a place for the answer.
+        assert_eq!(unsafe { (self.cuda.cuMemAlloc)(&mut address, LENGTH) }, 0);
+        address
+    }
+
+    /// Ends the context and all that was made in it.
+    fn destroy(self) {
+        let name = std::env::var_os("PENSTOCK_CUDA_LIBRARY").unwrap_or("libcuda.so.1".into());
+        let name = CString::new(name.into_vec()).unwrap();
+        // SAFETY: the library is loaded already; the function has this signature.
+        unsafe {
+            let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
+            let destroy = libc::dlsym(library, c"cuCtxDestroy_v2".as_ptr());
+            let destroy: extern "C" fn(CUcontext) -> i32 = std::mem::transmute(destroy);
+            assert_eq!(destroy(self.handle), 0);
+        }
+    }
+
+    fn is_current(&self) -> bool {
+        let mut current = ptr::null_mut();
+        // SAFETY: `current` is a place for the answer.
+        assert_eq!(unsafe { (self.cuda.cuCtxGetCurrent)(&mut current) }, 0);
+        current == self.handle
+    }
+}
+
+fn bytes(address: u64) -> Vec<u8> {
+    let mut found = vec![0; LENGTH];
+    let to = found.as_mut_ptr() as usize;
+    // SAFETY: both have that many bytes.
+    unsafe { allocate::copy(to, address as usize, LENGTH as u64).unwrap() };
+    found
+}
+
+fn whole(memory: u64) -> [Extent; 1] {
+    [Extent {
+        offset: 0,
+        length: LENGTH as u64,
+        memory: memory as usize,
+    }]
+}
+
+#[test]
+fn memory_of_a_context_of_the_programs_is_filled_and_saved_by_each_route() {
+    if !has_gpu() {
+        return;
+    }
+    let own = Own::new();
+    let (memory, sandbox) = (own.memory(), Sandbox::new());
+    for (seed, set) in (1..).zip(["route=staged", "route=mapped", "io=uring", "direct=yes"]) {
+        let content = pattern(LENGTH, seed);
+        let from = sandbox.file("from.bin", &content);
+        let to = sandbox.file("to.bin", &vec![0; LENGTH]);
+        let extents = whole(memory);
+        // SAFETY: the memory lives until the end of the test.
+        unsafe {
+            run(&from, Order::new(Operation::Read, &extents, options(set))).unwrap();
+            assert!(bytes(memory) == content, "{set}");
+            run(&to, Order::new(Operation::Write, &extents, options(set))).unwrap();
+        }
+        assert!(common::plain(&sandbox.path("to.bin")) == content, "{set}");
+        assert!(own.is_current(), "{set}");
+    }
+    own.destroy();
+}
+
+#[test]
+fn requests_are_in_order_with_streams_of_a_context_of_the_programs() {
+    if !has_gpu() {
+        return;
+    }
+    let own = Own::new();
+    let (memory, stream) = (own.memory(), CallerStream::here());
+    let sandbox = Sandbox::new();
+    let content = pattern(LENGTH, 7);
+    let file = sandbox.file("from.bin", &content);
+    let gate = stream.close_gate();
+    let extents = whole(memory);
+    let order = Order::new(Operation::Read, &extents, options(""));
+    let around: StreamOrder = stream.order(true, true);
+    // SAFETY: memory and stream live until the request is finished.
+    let request = unsafe { submit(&file, order, Some(around), None).unwrap() };
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(request.test().finished().is_none());
+    gate.open();
+    request.finish().unwrap();
+    stream.synchronize();
+    assert!(bytes(memory) == content);
+    drop(stream);
+    own.destroy();
+}
+
+#[test]
+fn a_copy_of_memory_of_a_context_that_is_gone_is_still_there() {
+    if !has_gpu() {
+        return;
+    }
+    let own = Own::new();
+    let memory = own.memory();
+    let content = pattern(LENGTH, 9);
+    // SAFETY: both have that many bytes.
+    unsafe { allocate::copy(memory as usize, content.as_ptr() as usize, LENGTH as u64).unwrap() };
+    // SAFETY: the memory is valid until the copy is complete.
+    let taken = unsafe { Snapshot::take(memory as usize, 0..LENGTH as u64, None).unwrap() };
+    own.destroy();
+    assert!(bytes(taken.snapshot.address() as u64) == content);
+}
+
+#[test]
+fn requests_after_the_end_of_a_context_of_the_programs_work() {
+    if !has_gpu() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    for seed in 1..4 {
+        let own = Own::new();
+        let (memory, content) = (own.memory(), pattern(LENGTH, seed));
+        let file = sandbox.file("from.bin", &content);
+        let extents = whole(memory);
+        // SAFETY: the memory lives until the context ends.
+        unsafe { run(&file, Order::new(Operation::Read, &extents, options(""))).unwrap() };
+        assert!(bytes(memory) == content);
+        own.destroy();
+    }
+}
