@@ -1,6 +1,7 @@
 //! The attributes of pointers.
 
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 
 use crate::memory;
 use crate::region::{Kind, Region};
@@ -43,7 +44,9 @@ pub unsafe fn write(
     unsafe {
         match attribute {
             CONTEXT => {
-                let context = region.map_or(std::ptr::null_mut(), |found| found.context.handle());
+                let of_context = region.filter(|found| !found.in_pool.load(Ordering::Relaxed));
+                let context =
+                    of_context.map_or(std::ptr::null_mut(), |found| found.context.handle());
                 data.cast::<*mut c_void>().write(context);
             }
             MEMORY_TYPE => data.cast::<u32>().write(match region {

@@ -1,7 +1,7 @@
 //! One range of memory that the driver knows: device, managed, or pinned host memory.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::arena::Arena;
@@ -28,6 +28,8 @@ pub struct Region {
     pub read_only: bool,
     /// Whether kernels of other contexts and copies of other devices may use it as pinned memory.
     pub portable: bool,
+    /// Whether the memory is of a pool, and so of no context.
+    pub in_pool: AtomicBool,
     /// The arena that is charged for `Device` and `Managed` regions.
     arena: &'static Arena,
     usage: Mutex<Usage>,
@@ -61,6 +63,7 @@ impl Region {
             identity: IDENTITY.fetch_add(1, Ordering::Relaxed),
             read_only,
             portable,
+            in_pool: AtomicBool::new(false),
             arena: context.arena(),
             usage: Mutex::new(Usage {
                 retired: false,

@@ -98,7 +98,7 @@ pub fn host_alloc(bytes: u64) -> Result<*mut c_void> {
     if bytes == 0 {
         return Ok(ptr::null_mut());
     }
-    let context = OwnContext::of(0)?;
+    let context = OwnContext::any()?;
     let _entered = context.enter()?;
     let mut address = ptr::null_mut();
     // SAFETY: `address` is a valid place for the answer.
@@ -124,7 +124,7 @@ pub unsafe fn host_free(address: *mut c_void) -> Result<()> {
         return Ok(());
     }
     must_see(0)?;
-    let context = OwnContext::of(0)?;
+    let context = OwnContext::any()?;
     let _entered = context.enter()?;
     // SAFETY: the caller vouches that nothing uses the memory.
     let code = unsafe { (context.driver.cuda.cuMemFreeHost)(address) };

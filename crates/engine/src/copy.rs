@@ -8,6 +8,8 @@
 use std::ptr;
 use std::sync::Arc;
 
+use penstock_sys::cuda::{CUresult, CUstream, Cuda};
+
 use crate::error::{Error, Result};
 use crate::gpu::stream::Stream;
 use crate::gpu::{Context, QueueLease};
@@ -59,13 +61,10 @@ pub unsafe fn zero(destination: usize, length: usize) -> Result<()> {
     crate::fork::refuse_fork()?;
     let memory = Memory::at(destination)?;
     let mut copies = Copies::with(&memory)?;
-    let (driver, stream) = (
-        copies.lease.context().driver,
-        copies.lease.queue()?.raw_stream(),
-    );
-    // SAFETY: the caller vouches for the memory.
-    let code = unsafe { (driver.cuda.cuMemsetD8Async)(destination as u64, 0, length, stream) };
-    driver.check(code, "cuMemsetD8Async")?;
+    copies.queue("cuMemsetD8Async", |cuda, stream| {
+        // SAFETY: the caller vouches for the memory.
+        unsafe { (cuda.cuMemsetD8Async)(destination as u64, 0, length, stream) }
+    })?;
     copies.finish()
 }
 
@@ -89,23 +88,37 @@ pub fn follow_default_stream(memory: &Memory) -> Result<()> {
 }
 
 /// Copies by one thread with the memory of one context, in order, like several calls of
-/// `cudaMemcpy`.
+/// `cudaMemcpy`: they are work of the legacy default stream. While that stream takes no work, they are
+/// work of a queue of the engine's, and follow nothing.
+///
+/// Copies within GPU memory belong in the context of the memory: from another one, the driver does not make
+/// them beside eight streams that wait, and calls of the engine's own context would then wait, too.
 pub struct Copies<'a> {
-    lease: QueueLease<'a>,
+    context: &'a Arc<Context>,
+    /// Whether work may be in progress on the legacy default stream.
+    is_busy: bool,
+    /// While the legacy default stream takes no work.
+    lease: Option<QueueLease<'a>>,
 }
 
 impl<'a> Copies<'a> {
-    /// Starts copies between this memory, which is device or managed memory, and host memory, when the
-    /// work queued so far on the default stream is done.
+    /// Starts copies between this memory, which is device or managed memory, and host memory.
     pub fn with(memory: &'a Memory) -> Result<Copies<'a>> {
         crate::fork::refuse_fork()?;
         let context = memory.context.as_ref().ok_or_else(|| {
             Error::invalid("the memory is not GPU memory, or was freed")
                 .remedy("keep GPU memory allocated until the calls that use it have returned")
         })?;
-        follow_default_stream_of(context)?;
+        Copies::of(context)
+    }
+
+    /// As [`with`](Self::with), for memory of this context.
+    pub(crate) fn of(context: &'a Arc<Context>) -> Result<Copies<'a>> {
+        context.must_be_alive()?;
         Ok(Copies {
-            lease: QueueLease::new(context.own()?)?,
+            context,
+            is_busy: false,
+            lease: None,
         })
     }
 
@@ -116,13 +129,50 @@ impl<'a> Copies<'a> {
     /// Both memories are valid for `length` bytes and do not overlap, until `finish` returns or
     /// this is dropped.
     pub unsafe fn copy(&mut self, destination: usize, source: usize, length: usize) -> Result<()> {
-        // SAFETY: passed on.
-        unsafe { self.lease.queue()?.copy_within(destination, source, length) }
+        self.queue("cuMemcpyAsync", |cuda, stream| {
+            // SAFETY: passed on; the driver finds out the kinds by the unified addresses.
+            unsafe { (cuda.cuMemcpyAsync)(destination as u64, source as u64, length, stream) }
+        })
+    }
+
+    fn queue(&mut self, call: &str, work: impl Fn(&Cuda, CUstream) -> CUresult) -> Result<()> {
+        self.is_busy = true;
+        if self.lease.is_none()
+            && Stream::LEGACY.queue_unless_captured(self.context, call, &work)?
+        {
+            return Ok(());
+        }
+        let lease = match &mut self.lease {
+            Some(lease) => lease,
+            none => none.insert(QueueLease::new(self.context.own()?)?),
+        };
+        let driver = lease.context().driver;
+        let code = work(driver.cuda, lease.queue()?.raw_stream());
+        driver.check(code, call)
     }
 
     /// Waits until all copies are done.
     pub fn finish(&mut self) -> Result<()> {
-        self.lease.queue()?.finish()
+        let queued = self
+            .lease
+            .as_mut()
+            .map_or(Ok(()), |lease| lease.queue()?.finish());
+        if !std::mem::take(&mut self.is_busy) {
+            return queued;
+        }
+        match Stream::LEGACY.mark_unless_captured(self.context)? {
+            Some(end) => end.wait().and(queued),
+            // Work was queued before the capture began, or none was.
+            None if self.lease.is_some() => queued,
+            None => self.context.synchronize().and(queued),
+        }
+    }
+}
+
+impl Drop for Copies<'_> {
+    fn drop(&mut self) {
+        // The error cannot be reported from drop.
+        let _ = self.finish();
     }
 }
 

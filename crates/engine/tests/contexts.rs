@@ -13,7 +13,7 @@ use penstock_engine::allocate;
 use penstock_engine::file::position::Operation;
 use penstock_engine::request::{Order, run, submit};
 use penstock_engine::snapshot::Snapshot;
-use penstock_engine::{Extent, StreamOrder};
+use penstock_engine::{Extent, Stream, StreamOrder};
 use penstock_sys::cuda::{CUcontext, Cuda};
 
 const LENGTH: usize = 3 << 20;
@@ -141,6 +141,48 @@ fn a_copy_of_memory_of_a_context_that_is_gone_is_still_there() {
     let taken = unsafe { Snapshot::take(memory as usize, 0..LENGTH as u64, None).unwrap() };
     own.destroy();
     assert!(bytes(taken.snapshot.address() as u64) == content);
+}
+
+#[test]
+fn a_copy_on_a_default_stream_of_a_context_of_the_programs_is_made_before_it_is_written() {
+    if !has_gpu() {
+        return;
+    }
+    let own = Own::new();
+    let (memory, before) = (own.memory(), CallerStream::blocking_here());
+    let (old, new) = (pattern(LENGTH, 11), pattern(LENGTH, 12));
+    let sandbox = Sandbox::new();
+    for handle in [0_usize, 1] {
+        // SAFETY: both have that many bytes.
+        unsafe { allocate::copy(memory as usize, old.as_ptr() as usize, LENGTH as u64).unwrap() };
+        let to = sandbox.file("to.bin", &vec![0; LENGTH]);
+        // The copy on the default stream waits for this stream, which changes the memory before.
+        let gate = before.close_gate();
+        before.copy_to_gpu(memory, &new);
+        let opener = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            gate.open();
+        });
+        // SAFETY: a default stream.
+        let stream = unsafe { Stream::from_raw(handle as *mut _) };
+        // SAFETY: the memory is valid until the request is finished.
+        let taken =
+            unsafe { Snapshot::take(memory as usize, 0..LENGTH as u64, Some(stream)).unwrap() };
+        let extents = [Extent {
+            offset: 0,
+            length: LENGTH as u64,
+            memory: taken.snapshot.address(),
+        }];
+        let order = Order::new(Operation::Write, &extents, options(""));
+        // SAFETY: the copy lives until the request is finished.
+        unsafe { submit(&to, order, taken.after, None).unwrap() }
+            .finish()
+            .unwrap();
+        opener.join().unwrap();
+        assert!(common::plain(&sandbox.path("to.bin")) == new, "{handle}");
+    }
+    drop(before);
+    own.destroy();
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub type CUpointer_attribute = c_int;
 pub type CUstreamCaptureStatus = c_int;
 pub type CUstreamCaptureMode = c_int;
 pub type CUlimit = c_int;
+pub type CUmemoryPool = *mut c_void;
 /// A host function. It runs on a thread of the driver and must not call CUDA.
 pub type CUhostFn = unsafe extern "C" fn(user_data: *mut c_void);
 
@@ -81,6 +82,13 @@ pub const CU_STREAM_CAPTURE_STATUS_NONE: CUstreamCaptureStatus = 0;
 pub const CU_STREAM_CAPTURE_MODE_RELAXED: CUstreamCaptureMode = 2;
 pub const CU_STREAM_WAIT_VALUE_GEQ: c_uint = 0;
 
+pub const CU_MEM_ALLOCATION_TYPE_PINNED: c_int = 1;
+pub const CU_MEM_LOCATION_TYPE_DEVICE: c_int = 1;
+/// Whether an allocation may reuse memory that another stream frees later, and wait for that stream.
+pub const CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: c_int = 3;
+/// The flags of a context that say how the CPU waits.
+pub const CU_CTX_SCHED_MASK: c_uint = 7;
+
 /// Bytes of stack of a GPU thread.
 pub const CU_LIMIT_STACK_SIZE: CUlimit = 0;
 
@@ -111,6 +119,23 @@ pub struct CudaMemcpy2D {
 }
 
 const _: () = assert!(size_of::<CudaMemcpy2D>() == 128);
+
+/// `CUmemPoolProps`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(non_snake_case)]
+pub struct CudaMemPoolProps {
+    pub allocType: c_int,
+    pub handleTypes: c_int,
+    pub location_type: c_int,
+    pub location_id: c_int,
+    pub win32SecurityAttributes: *mut c_void,
+    pub maxSize: usize,
+    pub usage: u16,
+    pub reserved: [u8; 54],
+}
+
+const _: () = assert!(size_of::<CudaMemPoolProps>() == 88);
 
 table! {
     /// The CUDA driver API. Each function has the driver's own contract; most require `cuInit` and a
@@ -237,6 +262,18 @@ table! {
             /// Since CUDA 11.2, on devices with memory pools. They do not wait.
             fn cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
             fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult;
+            fn cuMemPoolCreate(
+                pool: *mut CUmemoryPool, properties: *const CudaMemPoolProps
+            ) -> CUresult;
+            fn cuMemPoolSetAttribute(
+                pool: CUmemoryPool, attribute: c_int, value: *mut c_void
+            ) -> CUresult;
+            fn cuMemAllocFromPoolAsync(
+                address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream
+            ) -> CUresult;
+            fn cuDevicePrimaryCtxGetState(
+                device: CUdevice, flags: *mut c_uint, active: *mut c_int
+            ) -> CUresult;
             fn cuCtxGetId(context: CUcontext, id: *mut u64) -> CUresult;
             fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult;
             fn cuStreamWaitValue32 = "cuStreamWaitValue32_v2"(

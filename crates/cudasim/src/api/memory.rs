@@ -2,6 +2,9 @@
 //! so, and then return the failure.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::Ordering;
+
+use penstock_sys::cuda::CudaMemPoolProps;
 
 use super::store;
 use crate::device::{self, Context, current, current_for_query};
@@ -58,9 +61,57 @@ pub unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, size: usize, at: *mu
         checked(address)?;
         let stream = stream::resolve_current(at)?;
         let allocated = memory::allocate_device(stream.context, size)?;
+        if let Some(region) = memory::find(allocated) {
+            region.in_pool.store(true, Ordering::Relaxed);
+        }
         // SAFETY: the client's pointer is valid.
         unsafe { store(address, allocated as u64) }
     }))
+}
+
+/// All pools of a device share its memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemPoolCreate(
+    pool: *mut *mut c_void,
+    properties: *const CudaMemPoolProps,
+) -> c_int {
+    code(device::count().and_then(|_| {
+        // SAFETY: the client's pointer is null or valid.
+        let properties = unsafe { properties.as_ref() }.ok_or(INVALID_VALUE)?;
+        let found = device::device(properties.location_id)?;
+        // SAFETY: the client's pointer is null or valid.
+        unsafe { store(pool, found.handle()) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemPoolSetAttribute(
+    pool: *mut c_void,
+    attribute: c_int,
+    value: *mut c_void,
+) -> c_int {
+    code(device::count().and_then(|_| {
+        let is_known = (1..=4).contains(&attribute);
+        if is_known && !pool.is_null() && !value.is_null() {
+            Ok(())
+        } else {
+            Err(INVALID_VALUE)
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAllocFromPoolAsync(
+    address: *mut u64,
+    size: usize,
+    pool: *mut c_void,
+    at: *mut c_void,
+) -> c_int {
+    if pool.is_null() {
+        return code(Err(INVALID_VALUE));
+    }
+    // SAFETY: passed on.
+    unsafe { cuMemAllocAsync(address, size, at) }
 }
 
 #[unsafe(no_mangle)]

@@ -16,7 +16,7 @@ use crate::sync::Recover;
 
 /// A CUDA context of the program. This is kept until the process ends or the context is destroyed.
 pub struct Context {
-    handle: CUcontext,
+    pub(super) handle: CUcontext,
     /// The driver's number of the context. A later context may get the same handle, but not the
     /// same number.
     id: u64,
@@ -57,6 +57,7 @@ impl Context {
             return Ok(Arc::clone(context));
         }
         let driver = driver()?;
+        let _relaxed = Relaxed::begin(driver);
         let mut handle = ptr::null_mut();
         // SAFETY: `handle` is a valid place for the answer. The context is never released, because
         // other parts of the process share it.
@@ -91,13 +92,22 @@ impl Context {
         Ok(context)
     }
 
+    /// The contexts of a device that are known and exist.
+    pub(super) fn all_of(device: i32) -> Vec<Arc<Context>> {
+        let known = CONTEXTS.lock().recover();
+        let found = known.iter().filter(|c| c.device == device && c.is_alive());
+        found.cloned().collect()
+    }
+
     /// Whether the context still exists: cudaDeviceReset ends primary contexts although they are
     /// retained, and a new context may get the handle, with another number.
-    fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         id_of(self.driver, self.handle) == self.id
     }
 
-    fn must_be_alive(&self) -> Result<()> {
+    /// # Errors
+    /// [`Kind::Gpu`] if the context was destroyed or reset.
+    pub(crate) fn must_be_alive(&self) -> Result<()> {
         if self.is_alive() {
             return Ok(());
         }
@@ -147,7 +157,7 @@ impl Context {
     }
 
     /// Waits until all work queued in the context is done.
-    pub(super) fn synchronize(&self) -> Result<()> {
+    pub(crate) fn synchronize(&self) -> Result<()> {
         let _entered = self.enter()?;
         // SAFETY: a context is current.
         let code = unsafe { (self.driver.cuda.cuCtxSynchronize)() };
@@ -196,14 +206,35 @@ pub(super) fn new_event(driver: &Driver) -> Result<CUevent> {
     Ok(event)
 }
 
-/// Keeps a context current on this thread until it is dropped.
-pub struct Entered {
+/// Until it is dropped, calls of this thread end no capture of another thread into a CUDA graph.
+pub(super) struct Relaxed {
     driver: &'static Driver,
     /// The capture mode that the thread had before.
-    capture_mode: Option<CUstreamCaptureMode>,
-    /// Undone on the thread that made the context current.
+    before: Option<CUstreamCaptureMode>,
+    /// Undone on the same thread.
     _of_this_thread: std::marker::PhantomData<*const ()>,
 }
+
+impl Relaxed {
+    pub(super) fn begin(driver: &'static Driver) -> Relaxed {
+        Relaxed {
+            driver,
+            before: exchange_capture_mode(driver, cuda::CU_STREAM_CAPTURE_MODE_RELAXED),
+            _of_this_thread: std::marker::PhantomData,
+        }
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        if let Some(mode) = self.before {
+            exchange_capture_mode(self.driver, mode);
+        }
+    }
+}
+
+/// Keeps a context current on this thread until it is dropped.
+pub struct Entered(Relaxed);
 
 impl Entered {
     /// # Safety
@@ -212,20 +243,13 @@ impl Entered {
         // SAFETY: by contract.
         let code = unsafe { (driver.cuda.cuCtxPushCurrent)(handle) };
         driver.check(code, "cuCtxPushCurrent")?;
-        Ok(Entered {
-            driver,
-            capture_mode: exchange_capture_mode(driver, cuda::CU_STREAM_CAPTURE_MODE_RELAXED),
-            _of_this_thread: std::marker::PhantomData,
-        })
+        Ok(Entered(Relaxed::begin(driver)))
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if let Some(mode) = self.capture_mode {
-            exchange_capture_mode(self.driver, mode);
-        }
-        pop(self.driver);
+        pop(self.0.driver);
     }
 }
 

@@ -7,22 +7,29 @@
 //! kernels and copies do not share hardware queues with the program's streams. The memory of all
 //! contexts of a device has one address space. See docs/decisions/0028.
 
+use std::ffi::{c_int, c_uint};
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use penstock_sys::cuda::{self, CUcontext};
+use penstock_sys::cuda::{self, CUcontext, CUmemoryPool, CUresult, CUstream, CudaMemPoolProps};
 
-use super::context::{Entered, pop};
+use super::context::{Context, Entered, Relaxed as RelaxedCapture, pop};
 use super::holders::Holders;
 use super::stream::FlagWord;
 use super::{CopyQueue, Driver, driver, idle};
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::sync::Recover;
 
 /// The engine's context of a device, with the queues and the memory kept for it. It exists until the
 /// process ends.
+///
+/// Where the driver refuses a second context, for lack of memory or in the compute mode for one context,
+/// this is the primary one, in which calls may wait for the program.
 pub struct OwnContext {
     handle: CUcontext,
+    /// The primary context, if this is no other one.
+    shared: Option<Arc<Context>>,
     /// The CUDA ordinal of the device.
     pub device: i32,
     /// The host NUMA node nearest to the device.
@@ -31,6 +38,9 @@ pub struct OwnContext {
     pub(crate) registers_read_only: bool,
     /// The driver that the context belongs to.
     pub driver: &'static Driver,
+    /// Memory of the engine's alone. In a pool that the program uses, an allocation could be memory that a
+    /// stream of the program frees later, and would make the engine's stream wait for it.
+    pool: Option<Pool>,
     queues: Mutex<Vec<CopyQueue>>,
     spare: Mutex<Spare>,
     pub(super) holders: Holders,
@@ -38,7 +48,9 @@ pub struct OwnContext {
     flags: Mutex<Vec<FlagWord>>,
 }
 
-// SAFETY: a CUcontext may be used from any thread; the driver locks it itself.
+struct Pool(CUmemoryPool);
+
+// SAFETY: CUcontext and CUmemoryPool may be used from any thread; the driver locks them itself.
 unsafe impl Send for OwnContext {}
 // SAFETY: as above.
 unsafe impl Sync for OwnContext {}
@@ -65,18 +77,23 @@ struct Spare {
 }
 
 static OWN: Mutex<Vec<Arc<OwnContext>>> = Mutex::new(Vec::new());
+static FAILED: AtomicUsize = AtomicUsize::new(0);
 
 impl OwnContext {
     /// The context of a device, which the first call creates. That takes 0.13 s on an H200, and waits
     /// for no stream.
     ///
     /// # Errors
-    /// [`Kind::Memory`] if the GPU has too little memory for it.
+    /// The failure of the driver.
     pub fn of(device: i32) -> Result<Arc<OwnContext>> {
         let mut known = OWN.lock().recover();
         // A kernel or copy that fails ends all contexts of the device. After cudaDeviceReset, the
         // program gets a new one.
-        known.retain(|own| own.device != device || own.works());
+        known.retain(|own| {
+            let stays = own.device != device || own.works();
+            FAILED.fetch_add(usize::from(!stays), Relaxed);
+            stays
+        });
         if let Some(own) = known.iter().find(|own| own.device == device) {
             return Ok(Arc::clone(own));
         }
@@ -85,35 +102,72 @@ impl OwnContext {
         Ok(own)
     }
 
+    /// Any context of the engine's, or that of device 0.
+    pub(crate) fn any() -> Result<Arc<OwnContext>> {
+        let known = OWN.lock().recover().first().cloned();
+        known.map_or_else(|| OwnContext::of(0), Ok)
+    }
+
+    /// The number of contexts that have failed so far. What was pinned before is not pinned for the next
+    /// one.
+    pub(crate) fn failed() -> usize {
+        FAILED.load(Relaxed)
+    }
+
     fn create(device: i32) -> Result<OwnContext> {
         let driver = driver()?;
+        let _relaxed = RelaxedCapture::begin(driver);
         let mut handle = ptr::null_mut();
         // SAFETY: `handle` is a valid place for the answer.
-        let code = unsafe { (driver.cuda.cuCtxCreate)(&mut handle, 0, device) };
-        driver
-            .check(code, "cuCtxCreate of Penstock's own context")
-            .map_err(|error| match error.kind() {
-                Kind::Memory => error.remedy(
-                    "leave about 400 MiB of GPU memory free beside the memory that the program or its framework reserves",
-                ),
-                _ => error,
-            })?;
-        // A context that cannot be made smaller works as well.
-        // SAFETY: the new context is current.
-        unsafe { (driver.cuda.cuCtxSetLimit)(cuda::CU_LIMIT_STACK_SIZE, STACK) };
-        pop(driver);
+        let code = unsafe { (driver.cuda.cuCtxCreate)(&mut handle, waits(driver, device), device) };
+        let shared = if code == cuda::CUDA_SUCCESS {
+            // A context that cannot be made smaller works as well.
+            // SAFETY: the new context is current.
+            unsafe { (driver.cuda.cuCtxSetLimit)(cuda::CU_LIMIT_STACK_SIZE, STACK) };
+            pop(driver);
+            None
+        } else {
+            let primary = Context::primary(device)?;
+            handle = primary.handle;
+            Some(primary)
+        };
         let read_only = cuda::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
         Ok(OwnContext {
             handle,
+            shared,
             device,
             node: driver.numa_node(device),
             registers_read_only: driver.attribute(device, read_only) != 0,
             driver,
+            pool: Pool::new(driver, device),
             queues: Mutex::default(),
             spare: Mutex::default(),
             holders: Holders::default(),
             flags: Mutex::default(),
         })
+    }
+
+    /// Whether this is the program's context.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Allocates memory in the order of a stream of this context. Returns the driver's result; `None` from
+    /// drivers without memory pools.
+    pub(super) fn allocate(&self, bytes: u64, stream: CUstream) -> (Option<CUresult>, u64) {
+        let (cuda, mut address) = (self.driver.cuda, 0);
+        // SAFETY: `address` is a place for the answer; pool and stream are live.
+        let code = unsafe {
+            match (&self.pool, cuda.cuMemAllocFromPoolAsync) {
+                (Some(pool), Some(allocate)) => {
+                    Some(allocate(&mut address, bytes as usize, pool.0, stream))
+                }
+                _ => cuda
+                    .cuMemAllocAsync
+                    .map(|allocate| allocate(&mut address, bytes as usize, stream)),
+            }
+        };
+        (code, address)
     }
 
     /// Whether no work in it has failed.
@@ -127,7 +181,10 @@ impl OwnContext {
 
     /// Makes the context current on this thread until the result is dropped.
     pub fn enter(&self) -> Result<Entered> {
-        // SAFETY: the context is never destroyed.
+        if let Some(primary) = &self.shared {
+            primary.must_be_alive()?;
+        }
+        // SAFETY: the context is never destroyed, or was alive just now.
         unsafe { Entered::push(self.driver, self.handle) }
     }
 
@@ -198,7 +255,10 @@ impl OwnContext {
     }
 
     fn free_kept(self: &Arc<Self>) {
-        if let Ok(_entered) = self.enter()
+        if !self.works() {
+            // The memory has gone with the context.
+            self.lock_spare().pieces.clear();
+        } else if let Ok(_entered) = self.enter()
             && let Ok(mut queue) = self.queue()
             && self.free_spare(&mut queue).is_ok()
         {
@@ -239,5 +299,44 @@ impl OwnContext {
         let finished = if has_any { queue.finish() } else { Ok(()) };
         self.holders.leave(has_any);
         finished.map(|()| has_any)
+    }
+}
+
+/// How the CPU waits for the GPU in the program's context, which is how it is to wait in this one.
+fn waits(driver: &Driver, device: i32) -> c_uint {
+    let (mut flags, mut active) = (0, 0);
+    if let Some(state) = driver.cuda.cuDevicePrimaryCtxGetState {
+        // SAFETY: both are places for the answers.
+        unsafe { state(device, &mut flags, &mut active) };
+    }
+    flags & cuda::CU_CTX_SCHED_MASK
+}
+
+impl Pool {
+    fn new(driver: &Driver, device: i32) -> Option<Pool> {
+        let cuda = driver.cuda;
+        let (create, set) = (cuda.cuMemPoolCreate?, cuda.cuMemPoolSetAttribute?);
+        let properties = CudaMemPoolProps {
+            allocType: cuda::CU_MEM_ALLOCATION_TYPE_PINNED,
+            handleTypes: 0,
+            location_type: cuda::CU_MEM_LOCATION_TYPE_DEVICE,
+            location_id: device,
+            win32SecurityAttributes: ptr::null_mut(),
+            maxSize: 0,
+            usage: 0,
+            reserved: [0; 54],
+        };
+        let mut pool = ptr::null_mut();
+        // SAFETY: `pool` is a place for the answer; the properties outlive the call.
+        let code = unsafe { create(&mut pool, &properties) };
+        if code != cuda::CUDA_SUCCESS {
+            return None;
+        }
+        // A worker would wait for another one's stream otherwise.
+        let mut no: c_int = 0;
+        let attribute = cuda::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
+        // SAFETY: the attribute is an int.
+        unsafe { set(pool, attribute, (&raw mut no).cast()) };
+        Some(Pool(pool))
     }
 }

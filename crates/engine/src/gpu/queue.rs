@@ -35,10 +35,10 @@ pub struct CopyQueue {
 // SAFETY: streams and events may be used from any thread; `CopyQueue` is used by one at a time.
 unsafe impl Send for CopyQueue {}
 
-/// The driver sends copies to the GPU below some size through the hardware queue of the stream, not
-/// through a copy engine. Another stream that waits for this request may share that queue, and then
-/// the copy would never be made. On an H200 with driver 580 the size is 16 KiB. Copies of two rows
-/// take a copy engine at any size, in the same time.
+/// The driver sends copies to the GPU below some size through a hardware queue, not through a copy
+/// engine. Beside eight streams of the program that wait, such a copy waits, too, although it is in
+/// another context. On an H200 with driver 580 the size is 16 KiB. Copies of two rows take a copy engine
+/// at any size, in the same time.
 const INLINE: u64 = 64 << 10;
 
 /// Rows of `width` bytes in host memory and in that of the GPU, whose starts are regular distances
@@ -103,7 +103,7 @@ impl CopyQueue {
     /// The failed call of the driver, or an earlier failure of the context.
     ///
     /// # Safety
-    /// Both memories are valid for `bytes`. They stay so, and no other code touches them in a
+    /// Both memories are valid for `bytes`, and those of the host have their contents. They stay so, and no other code touches them in a
     /// conflicting way, until [`wait`](Self::wait) for a later mark, or [`finish`](Self::finish),
     /// returns.
     pub unsafe fn copy(
@@ -117,6 +117,12 @@ impl CopyQueue {
         // SAFETY: passed on.
         unsafe {
             match direction {
+                // The byte is in its slot already, and setting memory takes a kernel.
+                Direction::ToGpu if bytes == 1 => {
+                    let set = self.cuda().cuMemsetD8Async;
+                    let code = set(gpu, host.read(), 1, self.stream);
+                    self.context.driver.check(code, "cuMemsetD8Async")
+                }
                 Direction::ToGpu if (2..INLINE).contains(&bytes) => {
                     // Two rows and, for an odd number of bytes, the last two bytes once more.
                     let two = |place: u64, width: u64| Rows {
@@ -145,18 +151,6 @@ impl CopyQueue {
                 }
             }
         }
-    }
-
-    /// Queues a copy of `bytes` between any two addresses that the GPU reaches.
-    ///
-    /// # Safety
-    /// As for [`copy`](Self::copy).
-    pub unsafe fn copy_within(&mut self, to: usize, from: usize, bytes: usize) -> Result<()> {
-        self.busy = true;
-        // SAFETY: passed on; the driver finds out the kinds by the unified addresses.
-        let code =
-            unsafe { (self.cuda().cuMemcpyAsync)(to as u64, from as u64, bytes, self.stream) };
-        self.context.driver.check(code, "cuMemcpyAsync")
     }
 
     /// Queues a copy of rows between host memory and the GPU.
@@ -255,17 +249,15 @@ impl CopyQueue {
     }
 
     fn allocate_once(&mut self, bytes: u64) -> Result<u64> {
-        let driver = self.context.driver;
-        let Some(allocate) = driver.cuda.cuMemAllocAsync else {
+        self.busy = true;
+        let (code, address) = self.context.allocate(bytes, self.stream);
+        let Some(code) = code else {
             return Err(
                 Error::new(Kind::Unavailable, "this CUDA driver has no memory pools")
                     .remedy("use a driver for CUDA 11.2 or later"),
             );
         };
-        let mut address = 0;
-        self.busy = true;
-        // SAFETY: `address` is a place for the answer; the stream is live.
-        let code = unsafe { allocate(&mut address, bytes as usize, self.stream) };
+        let driver = self.context.driver;
         driver.check(code, &format!("cuMemAllocAsync of {bytes} bytes"))?;
         Ok(address)
     }

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use penstock_sys::cuda::{self, CUdeviceptr, CUevent, CUresult, CUstream};
+use penstock_sys::cuda::{self, CUdeviceptr, CUevent, CUresult, CUstream, Cuda};
 
 use super::{Context, Driver, OwnContext, Pages, driver};
 use crate::error::{Error, Kind, Result};
@@ -96,7 +96,8 @@ impl Stream {
         self.own_context()
     }
 
-    fn is_default(self) -> bool {
+    /// Whether it is one of the default streams, whose handles are the same in all contexts.
+    pub(crate) fn is_default(self) -> bool {
         self.0.is_null() || self.0 == cuda::CU_STREAM_LEGACY || self.0 == cuda::CU_STREAM_PER_THREAD
     }
 
@@ -139,13 +140,16 @@ impl Stream {
         self.0
     }
 
-    /// Waits until all work queued on any stream of the device is done.
+    /// Waits until all work queued on any stream of the program's on the device is done, in the primary
+    /// context and in those of which the engine knows memory or a stream.
     ///
     /// # Errors
     /// The failure of that work, or that of the call while a stream is captured.
     pub fn synchronize_all(device: i32) -> Result<()> {
         crate::fork::refuse_fork()?;
-        Context::primary(device)?.synchronize()
+        Context::primary(device)?;
+        let all = Context::all_of(device);
+        all.iter().try_for_each(|context| context.synchronize())
     }
 
     /// Whether all work queued on the stream is done; false if a capture forbids the query. No
@@ -265,6 +269,27 @@ impl Stream {
         })
     }
 
+    /// Calls `queue` to queue work on the stream, in its context. Returns false, without a call or
+    /// without work, while the stream takes no work because of a capture.
+    pub(crate) fn queue_unless_captured(
+        self,
+        memory: &Arc<Context>,
+        call: &str,
+        queue: impl FnOnce(&Cuda, CUstream) -> CUresult,
+    ) -> Result<bool> {
+        self.in_context(memory, |context| {
+            let driver = context.driver;
+            if self.is_capturing(driver) {
+                return Ok(false);
+            }
+            match queue(driver.cuda, self.0) {
+                // A capture has just begun.
+                code if is_about_capture(code) => Ok(false),
+                code => driver.check(code, call).map(|()| true),
+            }
+        })
+    }
+
     /// As [`mark`](Self::mark); `None` while the stream takes no work because of a capture.
     pub(crate) fn mark_unless_captured(self, memory: &Arc<Context>) -> Result<Option<Mark>> {
         self.in_context(memory, |context| {
@@ -365,6 +390,11 @@ impl Mark {
     pub(crate) fn wait(&self) -> Result<()> {
         let _entered = self.context.enter()?;
         self.wait_in_context()
+    }
+
+    /// Waits until the work before the mark uses no memory any more. Returns false if that is unknown.
+    pub(crate) fn is_over(&self) -> bool {
+        self.wait().is_ok() || !self.context.is_alive()
     }
 
     /// As [`wait`](Self::wait), with the mark's context current. Polls for the time that a small

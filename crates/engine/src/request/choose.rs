@@ -291,7 +291,7 @@ impl Chooser<'_> {
     /// it must not fail.
     fn can_follow(&self, tuned: &Options) -> bool {
         match tuned.route {
-            // The route waits until the GPU is idle.
+            // The route waits for the copies of other requests.
             Some(RouteName::Mapped) => !self.background,
             Some(RouteName::Gds) => gds::takes(self.file),
             _ => true,

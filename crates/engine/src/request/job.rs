@@ -115,7 +115,12 @@ impl Job {
         let Some(task) = task else { return };
         let stopped = self.tracker.progress.seal();
         let ending = catch_unwind(AssertUnwindSafe(|| match &stopped {
-            None => task.end(&self.share()),
+            None => {
+                // Bytes that went to memory of a context that is gone may have gone anywhere.
+                let context = self.tracker.context.as_ref();
+                context.map_or(Ok(()), |context| context.must_be_alive())?;
+                task.end(&self.share())
+            }
             Some(_) => {
                 task.clean_up();
                 Ok(())

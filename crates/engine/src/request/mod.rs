@@ -76,8 +76,8 @@ pub struct Order<'a> {
     pub memory: Option<Memory>,
     /// Faults to inject, for tests.
     pub faults: Option<Box<Decide>>,
-    /// Whether the caller may use the GPU while the request runs. The mapped route, which waits
-    /// until the GPU is idle, is then taken only if the options name it.
+    /// Whether other requests may run meanwhile. The mapped route, which waits for all copies of the
+    /// engine when it unpins pages, is then taken only if the options name it.
     pub background: bool,
     /// Whether the caller only waits for the request, so that its thread may do a share of a small
     /// one while it waits.

@@ -248,7 +248,13 @@ impl Lane for StagedLane<'_> {
 impl<'a> Work<'a> {
     /// The engine's context for the GPU memory. Routes that need one are chosen only for such memory.
     pub(super) fn own_context(&self) -> Result<&'a Arc<OwnContext>> {
-        self.gpu_context()?.own()
+        let own = self.gpu_context()?.own()?;
+        if own.is_shared() {
+            self.counters.note(
+                "the driver allows no context for Penstock alone: calls may wait for the program's streams",
+            );
+        }
+        Ok(own)
     }
 
     /// The program's context, to which the memory belongs.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::copy::follow_default_stream_of;
+use crate::copy::Copies;
 use crate::error::Result;
 use crate::gpu::stream::{Mark, Stream};
 use crate::gpu::{Context, OwnContext, QueueLease};
@@ -59,20 +59,32 @@ impl OnGpu {
         };
         let (to, length) = (memory as usize, length as usize);
         let Some(stream) = stream else {
-            follow_default_stream_of(context)?;
+            let mut copies = Copies::of(context)?;
             // SAFETY: passed on.
-            let queued = unsafe { queue.copy_within(to, from, length) };
-            // A copy in progress ends before the memory goes back.
-            let finished = queue.finish();
-            return queued.and(finished).map(|()| (copied, None));
+            let queued = unsafe { copies.copy(to, from, length) };
+            if let Err(error) = copies.finish() {
+                // It is unknown what still uses the memory.
+                std::mem::forget(copied);
+                return Err(error);
+            }
+            return queued.map(|()| (copied, None));
         };
         // SAFETY: passed on.
         unsafe { stream.copy(context, to, from, length)? };
-        let Ok(end) = stream.mark(context) else {
-            stream.synchronize(context.device)?;
-            return Ok((copied, None));
-        };
-        copied.end = Some(end);
+        match stream.mark(context) {
+            Ok(end) => copied.end = Some(end),
+            Err(error) => {
+                // It is unknown when the copy ends.
+                std::mem::forget(copied);
+                return Err(error);
+            }
+        }
+        // A request for the copy means the default stream of the primary context, since memory of a pool
+        // belongs to none.
+        if stream.is_default() && !Arc::ptr_eq(context, &Context::primary(context.device)?) {
+            let end = copied.end.as_ref().map_or(Ok(()), Mark::wait);
+            return end.map(|()| (copied, None));
+        }
         let order = StreamOrder {
             stream,
             after: true,
@@ -90,7 +102,7 @@ impl Drop for OnGpu {
     fn drop(&mut self) {
         // A request that was cancelled before it began leaves a copy in progress. After an error, it
         // is unknown what still uses the memory.
-        if self.end.as_ref().is_some_and(|end| end.wait().is_err()) {
+        if self.end.as_ref().is_some_and(|end| !end.is_over()) {
             return;
         }
         let is_kept = self.bytes >= GRAIN && self.own.keep_memory(self.memory, self.bytes);

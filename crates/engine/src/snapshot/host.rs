@@ -89,8 +89,8 @@ impl OnHost {
     ) -> Result<OnHost> {
         let copied = OnHost::room(touched.end)?;
         let (start, end) = (touched.start as usize, touched.end as usize);
-        if let Some(stream) = stream {
-            stream.synchronize(memory.device)?;
+        if let (Some(stream), Some(context)) = (stream, &memory.context) {
+            stream.mark(context)?.wait()?;
         }
         let mut copies = Copies::with(memory)?;
         // SAFETY: the caller vouches for the source; the pages are as long, and belong to this call

@@ -14,6 +14,8 @@ use crate::gpu::{OwnContext, Pages};
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Fitness {
     pinned: bool,
+    /// [`OwnContext::failed`] when the slot was pinned.
+    failed: usize,
     node: Option<u32>,
 }
 
@@ -103,6 +105,7 @@ impl Ring {
 fn fitness(context: Option<&Arc<OwnContext>>) -> Fitness {
     Fitness {
         pinned: context.is_some(),
+        failed: OwnContext::failed(),
         node: context.and_then(|c| c.node),
     }
 }

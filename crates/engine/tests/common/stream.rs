@@ -50,6 +50,19 @@ impl CallerStream {
         CallerStream::of_current(cuda::cuda().unwrap(), cuda::CU_STREAM_NON_BLOCKING)
     }
 
+    /// As [`blocking`](Self::blocking), in the current context.
+    pub fn blocking_here() -> CallerStream {
+        CallerStream::of_current(cuda::cuda().unwrap(), cuda::CU_STREAM_DEFAULT)
+    }
+
+    /// Queues a copy of pageable memory, which may be used again at once.
+    pub fn copy_to_gpu(&self, to: u64, from: &[u8]) {
+        let copy = self.cuda.cuMemcpyHtoDAsync;
+        // SAFETY: both are that long.
+        let code = unsafe { copy(to, from.as_ptr().cast(), from.len(), self.handle) };
+        assert_eq!(code, 0);
+    }
+
     fn with(flags: u32) -> CallerStream {
         CallerStream::of_current(enter_context(), flags)
     }

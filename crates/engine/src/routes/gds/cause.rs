@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::file::File;
 use crate::file::position::{self, Call, Operation, Stop};
-use crate::gpu::{Direction, OwnContext, QueueLease};
+use crate::gpu::{Context, Direction, QueueLease};
 
 /// Bytes that one system call moves.
 const STEP: u64 = 1 << 20;
@@ -19,7 +19,7 @@ const STEP: u64 = 1 << 20;
 /// none fails. Reading changes nothing. Writing puts the bytes there that cuFile was to put there.
 pub(super) fn of(
     file: &File,
-    context: &Arc<OwnContext>,
+    context: &Arc<Context>,
     memory: u64,
     call: Call,
     reported: io::Error,
@@ -35,16 +35,19 @@ pub(super) fn of(
 
 fn system_error(
     file: &File,
-    context: &Arc<OwnContext>,
+    context: &Arc<Context>,
     memory: u64,
     call: Call,
 ) -> Result<Option<io::Error>> {
     let mut bytes = vec![0u8; call.length.min(STEP) as usize];
-    let mut lease = QueueLease::new(context)?;
+    let mut lease = match call.operation {
+        Operation::Read => None,
+        Operation::Write => Some(QueueLease::new(context.own()?)?),
+    };
     let mut done = 0;
     while done < call.length {
         let step = (call.length - done).min(STEP);
-        if call.operation == Operation::Write {
+        if let Some(lease) = &mut lease {
             let queue = lease.queue()?;
             // SAFETY: `bytes` has `step` bytes and lives until `finish` has returned; the submitter
             // vouches for the GPU memory until the request is finished.

@@ -181,7 +181,7 @@ impl GdsLane<'_> {
             (_, Some(refusal)) => Err(refusal.at(self.work.file.path(), call.offset, call.length)),
             (Some(Stop::End), _) => Err(self.work.ended(call.offset, call.length)),
             (Some(Stop::Failed(reported)), _) => {
-                let (context, memory) = (self.work.own_context()?, piece.memory as u64 + done);
+                let (context, memory) = (self.work.gpu_context()?, piece.memory as u64 + done);
                 let cause = cause::of(self.work.file, context, memory, call, reported);
                 Err(self.work.failed(&cause, call.offset, call.length))
             }

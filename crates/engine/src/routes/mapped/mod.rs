@@ -7,7 +7,7 @@ mod pages;
 use super::{Lane, Route, STAGED, Work};
 use crate::error::{Error, Kind, Result};
 use crate::file::position::Operation;
-use crate::gpu::{Direction, OwnContext, QueueLease};
+use crate::gpu::{Direction, Entered, OwnContext, QueueLease};
 use crate::options::RouteName;
 use crate::plan::{Block, Extent};
 use crate::report::Path;
@@ -33,7 +33,7 @@ impl Route for Mapped {
                 .note("this GPU cannot pin read-only mappings; read by the staged route");
             return STAGED.lane(work);
         }
-        Ok(Box::new(MappedOrStaged::new(work, context, false)))
+        Ok(Box::new(MappedOrStaged::new(work, context, false)?))
     }
 }
 
@@ -47,7 +47,7 @@ impl Route for Resident {
     }
     fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
         let context = work.own_context()?;
-        Ok(Box::new(MappedOrStaged::new(work, context, true)))
+        Ok(Box::new(MappedOrStaged::new(work, context, true)?))
     }
 }
 
@@ -206,21 +206,25 @@ struct MappedOrStaged<'a> {
     only_cached: bool,
     /// Whether all further blocks are staged.
     refused: bool,
+    /// Restores the thread's state after the lanes, which may be dropped in another order than they
+    /// were made.
+    _entered: Entered,
 }
 
 /// The share of cached pages from which a block counts as cached.
 const MOSTLY: f64 = 0.9;
 
 impl<'a> MappedOrStaged<'a> {
-    fn new(work: Work<'a>, context: &'a Arc<OwnContext>, only_cached: bool) -> Self {
-        MappedOrStaged {
+    fn new(work: Work<'a>, context: &'a Arc<OwnContext>, only_cached: bool) -> Result<Self> {
+        Ok(MappedOrStaged {
             work,
             context,
             mapped: None,
             staged: None,
             only_cached,
             refused: !context.registers_read_only,
-        }
+            _entered: context.enter()?,
+        })
     }
 
     fn is_cached(&self, block: &Block) -> bool {
