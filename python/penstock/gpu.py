@@ -10,15 +10,15 @@ from penstock.placement import Device, ordinal_of_gpu
 def init(device: Device = "cuda") -> None:
     """Prepare a GPU for all later calls; without this, the first calls take longer.
 
-    Penstock works in a CUDA context of its own, so that neither this call nor any other waits for a
-    stream of the program. The context takes about 330 MiB of GPU memory. Making it takes 0.2 s, and
-    compiling the kernels some seconds, once for a machine.
+    Penstock works in a CUDA context of its own, so that it does not wait for streams of the program.
+    The context takes about 330 MiB of GPU memory. Making it takes 0.2 s, and compiling the kernels
+    some seconds, once for a machine.
 
     Args:
         device: ``"cuda"`` is the current GPU of torch or CuPy.
 
     Raises:
-        OutOfMemoryError: The GPU has too little free memory for the context.
+        GpuError: The GPU does not load the kernels.
         UnavailableError: There is no such GPU.
     """
     check(lib.penstock_init(ordinal_of_gpu(device)))

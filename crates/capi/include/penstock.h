@@ -842,7 +842,7 @@ PENSTOCK_API int penstock_buffer_register(void *pointer, uint64_t bytes);
 /* Undoes one penstock_buffer_register. Call it before the memory is freed and while no request uses it. */
 PENSTOCK_API int penstock_buffer_deregister(void *pointer);
 /* Prepares a device: makes Penstock's own CUDA context, which takes about 330 MiB of GPU memory, and loads the
- * kernels. The first transfer does so otherwise. Neither waits for any stream. */
+ * kernels. The first transfer does so otherwise. */
 PENSTOCK_API int penstock_init(int device);
 /* Waits until the work queued on a stream has completed. `device` is the device of a default stream. */
 PENSTOCK_API int penstock_stream_wait(int device, penstock_stream stream);

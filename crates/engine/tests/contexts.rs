@@ -158,11 +158,11 @@ fn a_copy_on_a_default_stream_of_a_context_of_the_programs_is_made_before_it_is_
         let to = sandbox.file("to.bin", &vec![0; LENGTH]);
         // The copy on the default stream waits for this stream, which changes the memory before.
         let gate = before.close_gate();
-        before.copy_to_gpu(memory, &new);
         let opener = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50));
             gate.open();
         });
+        before.copy_to_gpu(memory, &new);
         // SAFETY: a default stream.
         let stream = unsafe { Stream::from_raw(handle as *mut _) };
         // SAFETY: the memory is valid until the request is finished.

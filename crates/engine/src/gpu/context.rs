@@ -1,6 +1,6 @@
 //! The program's CUDA contexts: the owners of the memory and the streams that requests touch.
 //!
-//! The engine only records and queries events in them, and queues what belongs on a stream of the
+//! In them the engine records and queries events, and queues what belongs on a stream of the
 //! program's. All other work takes place in a context of the engine's own ([`OwnContext`]).
 
 use std::ptr;

@@ -4,8 +4,8 @@
 //! calls meanwhile: loading kernels, unpinning, freeing. In the program's context, such a call would
 //! wait for the program's work, which may itself wait for the engine, for another process, or for a
 //! later call of the program. In a context of the engine's own it waits for the engine alone, and
-//! kernels and copies do not share hardware queues with the program's streams. The memory of all
-//! contexts of a device has one address space. See docs/decisions/0028.
+//! kernels do not share hardware queues with the program's streams. The memory of all contexts of a
+//! device has one address space. See docs/decisions/0028.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr;
@@ -80,8 +80,7 @@ static OWN: Mutex<Vec<Arc<OwnContext>>> = Mutex::new(Vec::new());
 static FAILED: AtomicUsize = AtomicUsize::new(0);
 
 impl OwnContext {
-    /// The context of a device, which the first call creates. That takes 0.13 s on an H200, and waits
-    /// for no stream.
+    /// The context of a device, which the first call creates. That takes 0.13 s on an H200.
     ///
     /// # Errors
     /// The failure of the driver.

@@ -55,7 +55,8 @@ impl CallerStream {
         CallerStream::of_current(cuda::cuda().unwrap(), cuda::CU_STREAM_DEFAULT)
     }
 
-    /// Queues a copy of pageable memory, which may be used again at once.
+    /// Queues a copy of pageable memory, which may be used again at once. A real driver waits for the
+    /// stream meanwhile.
     pub fn copy_to_gpu(&self, to: u64, from: &[u8]) {
         let copy = self.cuda.cuMemcpyHtoDAsync;
         // SAFETY: both are that long.

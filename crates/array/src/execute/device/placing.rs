@@ -17,7 +17,7 @@ use crate::{ElementMapping, StridedBox};
 /// needs this call; the first ones take longer without it.
 ///
 /// # Errors
-/// Those of [`OwnContext::of`], and [`Kind::Gpu`] if the GPU does not load the kernels.
+/// Those of [`OwnContext::of`]; [`Kind::Gpu`] if the GPU does not load the kernels.
 pub fn prepare(device: i32) -> Result<()> {
     let context = OwnContext::of(device)?;
     // A stream in the program's context is made before the program has many.
