@@ -10,8 +10,8 @@ from penstock.placement import Device, ordinal_of_gpu
 def init(device: Device = "cuda") -> None:
     """Prepare a GPU for all later calls; without this, the first calls take longer.
 
-    Penstock works in a CUDA context of its own, so that it does not wait for streams of the program.
-    The context takes about 330 MiB of GPU memory. Making it takes 0.2 s, and compiling the kernels
+    Penstock works in a CUDA context of its own, so as not to wait for streams of the program. The
+    context takes about 330 MiB of GPU memory. Making it takes 0.2 s, and compiling the kernels
     some seconds, once for a machine.
 
     Args:
