@@ -61,10 +61,13 @@ pub unsafe fn zero(destination: usize, length: usize) -> Result<()> {
     crate::fork::refuse_fork()?;
     let memory = Memory::at(destination)?;
     let mut copies = Copies::with(&memory)?;
-    copies.queue("cuMemsetD8Async", |cuda, stream| {
-        // SAFETY: the caller vouches for the memory.
-        unsafe { (cuda.cuMemsetD8Async)(destination as u64, 0, length, stream) }
-    })?;
+    let (driver, stream) = (
+        copies.lease.context().driver,
+        copies.lease.queue()?.raw_stream(),
+    );
+    // SAFETY: the caller vouches for the memory.
+    let code = unsafe { (driver.cuda.cuMemsetD8Async)(destination as u64, 0, length, stream) };
+    driver.check(code, "cuMemsetD8Async")?;
     copies.finish()
 }
 
@@ -88,21 +91,15 @@ pub fn follow_default_stream(memory: &Memory) -> Result<()> {
 }
 
 /// Copies by one thread with the memory of one context, in order, like several calls of
-/// `cudaMemcpy`: they are work of the legacy default stream. While that stream takes no work, they are
-/// work of a queue of the engine's, and follow nothing.
-///
-/// Copies within GPU memory belong in the context of the memory: from another one, the driver does not make
-/// them beside eight streams that wait, and calls of the engine's own context would then wait, too.
+/// `cudaMemcpy`.
 pub struct Copies<'a> {
     context: &'a Arc<Context>,
-    /// Whether work may be in progress on the legacy default stream.
-    is_busy: bool,
-    /// While the legacy default stream takes no work.
-    lease: Option<QueueLease<'a>>,
+    lease: QueueLease<'a>,
 }
 
 impl<'a> Copies<'a> {
-    /// Starts copies between this memory, which is device or managed memory, and host memory.
+    /// Starts copies between this memory, which is device or managed memory, and host memory, when the
+    /// work queued so far on the default stream is done.
     pub fn with(memory: &'a Memory) -> Result<Copies<'a>> {
         crate::fork::refuse_fork()?;
         let context = memory.context.as_ref().ok_or_else(|| {
@@ -114,11 +111,10 @@ impl<'a> Copies<'a> {
 
     /// As [`with`](Self::with), for memory of this context.
     pub(crate) fn of(context: &'a Arc<Context>) -> Result<Copies<'a>> {
-        context.must_be_alive()?;
+        follow_default_stream_of(context)?;
         Ok(Copies {
             context,
-            is_busy: false,
-            lease: None,
+            lease: QueueLease::new(context.own()?)?,
         })
     }
 
@@ -129,50 +125,37 @@ impl<'a> Copies<'a> {
     /// Both memories are valid for `length` bytes and do not overlap, until `finish` returns or
     /// this is dropped.
     pub unsafe fn copy(&mut self, destination: usize, source: usize, length: usize) -> Result<()> {
-        self.queue("cuMemcpyAsync", |cuda, stream| {
+        let copy = |cuda: &Cuda, stream: CUstream| {
             // SAFETY: passed on; the driver finds out the kinds by the unified addresses.
             unsafe { (cuda.cuMemcpyAsync)(destination as u64, source as u64, length, stream) }
-        })
-    }
-
-    fn queue(&mut self, call: &str, work: impl Fn(&Cuda, CUstream) -> CUresult) -> Result<()> {
-        self.is_busy = true;
-        if self.lease.is_none()
-            && Stream::LEGACY.queue_unless_captured(self.context, call, &work)?
-        {
+        };
+        if !is_on_host(destination)? && !is_on_host(source)? && self.copy_within(copy)? {
             return Ok(());
         }
-        let lease = match &mut self.lease {
-            Some(lease) => lease,
-            none => none.insert(QueueLease::new(self.context.own()?)?),
-        };
-        let driver = lease.context().driver;
-        let code = work(driver.cuda, lease.queue()?.raw_stream());
-        driver.check(code, call)
+        let driver = self.context.driver;
+        let code = copy(driver.cuda, self.lease.queue()?.raw_stream());
+        driver.check(code, "cuMemcpyAsync")
+    }
+
+    /// Copies within GPU memory, as work of the legacy default stream, and waits. From a context other than
+    /// that of the memory, the driver does not make such a copy beside eight streams that wait, and calls
+    /// of the engine's own context would then wait for it. Returns false while that stream takes no work.
+    fn copy_within(&mut self, copy: impl Fn(&Cuda, CUstream) -> CUresult) -> Result<bool> {
+        self.lease.queue()?.finish()?;
+        if !Stream::LEGACY.queue_unless_captured(self.context, "cuMemcpyAsync", copy)? {
+            return Ok(false);
+        }
+        match Stream::LEGACY.mark_unless_captured(self.context)? {
+            Some(end) => end.wait()?,
+            // A capture has begun since.
+            None => self.context.synchronize()?,
+        }
+        Ok(true)
     }
 
     /// Waits until all copies are done.
     pub fn finish(&mut self) -> Result<()> {
-        let queued = self
-            .lease
-            .as_mut()
-            .map_or(Ok(()), |lease| lease.queue()?.finish());
-        if !std::mem::take(&mut self.is_busy) {
-            return queued;
-        }
-        match Stream::LEGACY.mark_unless_captured(self.context)? {
-            Some(end) => end.wait().and(queued),
-            // Work was queued before the capture began, or none was.
-            None if self.lease.is_some() => queued,
-            None => self.context.synchronize().and(queued),
-        }
-    }
-}
-
-impl Drop for Copies<'_> {
-    fn drop(&mut self) {
-        // The error cannot be reported from drop.
-        let _ = self.finish();
+        self.lease.queue()?.finish()
     }
 }
 
