@@ -213,8 +213,9 @@ pub unsafe fn submit(
             }
             Some(context) => {
                 let device = DeviceMemory { start, length };
-                let mut read = DeviceRead::new(plans, device, context.own()?, most, &options)?;
-                note = note.or(read.note.take());
+                let own = context.own()?;
+                let mut read = DeviceRead::new(plans, device, own, most, &options)?;
+                note = note.or(read.note.take()).or(own.note().map(str::to_owned));
                 let workers = read.workers(most).map_err(named)?;
                 (Box::new(read), workers)
             }
@@ -224,6 +225,7 @@ pub unsafe fn submit(
                 None => Array::Host(on_host()),
                 Some(context) => {
                     let own = context.own().inspect_err(|_| sink.end())?;
+                    note = note.or(own.note().map(str::to_owned));
                     Array::Device {
                         memory: DeviceMemory { start, length },
                         kernels: kernels(own).inspect_err(|_| sink.end())?,

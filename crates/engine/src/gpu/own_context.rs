@@ -146,9 +146,10 @@ impl OwnContext {
         })
     }
 
-    /// Whether this is the program's context.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.shared.is_some()
+    /// What reports say of work in it, if this is the program's context.
+    pub fn note(&self) -> Option<&'static str> {
+        let note = "the driver allows no context for Penstock alone: calls may wait for the program's streams";
+        self.shared.as_ref().map(|_| note)
     }
 
     /// Allocates memory in the order of a stream of this context. Returns the driver's result; `None` from

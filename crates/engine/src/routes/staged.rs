@@ -249,10 +249,8 @@ impl<'a> Work<'a> {
     /// The engine's context for the GPU memory. Routes that need one are chosen only for such memory.
     pub(super) fn own_context(&self) -> Result<&'a Arc<OwnContext>> {
         let own = self.gpu_context()?.own()?;
-        if own.is_shared() {
-            self.counters.note(
-                "the driver allows no context for Penstock alone: calls may wait for the program's streams",
-            );
+        if let Some(note) = own.note() {
+            self.counters.note(note);
         }
         Ok(own)
     }

@@ -6,7 +6,7 @@ use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::{GpuError, Kernels, PlaceAxis, PlaceTable, Shuffles, Side};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::OwnContext;
-use penstock_engine::{Recover, Stream};
+use penstock_engine::Recover;
 use penstock_sys::cuda::CUdeviceptr;
 
 use crate::execute::memory::DeviceMemory;
@@ -20,8 +20,6 @@ use crate::{ElementMapping, StridedBox};
 /// Those of [`OwnContext::of`]; [`Kind::Gpu`] if the GPU does not load the kernels.
 pub fn prepare(device: i32) -> Result<()> {
     let context = OwnContext::of(device)?;
-    // A stream in the program's context is made before the program has many.
-    Stream::of_lenders(device)?;
     let kernels = kernels(&context)?;
     let _entered = context.enter()?;
     // SAFETY: the context was just made current.
