@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::{GpuError, Kernels, PlaceAxis, PlaceTable, Shuffles, Side};
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::OwnContext;
-use penstock_engine::Recover;
 use penstock_sys::cuda::CUdeviceptr;
 
 use crate::execute::memory::DeviceMemory;
