@@ -219,13 +219,18 @@ class QuickReader:
         after = stream_handle(stream)
         reader = self._native(dataset)
         of_call = resolve(options) if options else None
+        made = None
         while reader is not None:
-            made = reader.allocate(selection, device, after)
+            # The next reader fills the same array: to free GPU memory waits for all work there.
+            if made is None:
+                made = reader.allocate(selection, device, after)
             if made is not None and reader.read_into(selection, made, after, of_call, is_new=True):
                 return made, True
             again = self._renewed(dataset, reader)
             if again is None and made is not None and reader.shape == dataset.shape:
                 return made, False
+            if again is not None and again.shape != reader.shape:
+                made = None
             reader = again
         return None, False
 
@@ -252,12 +257,11 @@ class QuickReader:
             return None, out
         began = perf_counter_ns()
         of_call = resolve(options) if options else None
+        made = out
         while reader is not None:
-            if out is not None:
-                made = out
-            elif is_numpy(device):
+            if made is None and is_numpy(device):
                 made = reader.allocate_on_host(selection)
-            else:
+            elif made is None:
                 made = reader.allocate(selection, device)
             started = None
             if made is not None:
@@ -268,6 +272,8 @@ class QuickReader:
             again = self._renewed(dataset, reader)
             if again is None and reader.shape == dataset.shape:
                 return None, made
+            if again is not None and again.shape != reader.shape:
+                made = out
             reader = again
         return None, out
 

@@ -90,6 +90,16 @@ def operation(name: str, folder: str) -> Callable[[], None]:
             for part, pending in zip(parts, reads, strict=True):
                 check(pending.wait(), ROWS[part])
 
+    def read_reopened() -> None:
+        on_gpu = {"device": "cuda", "like": "device"}
+        with ps.File(file) as opened:
+            dataset = opened["gzip"]
+            check(dataset.read(3, **on_gpu), ROWS[3])
+            ps.File(file).close()
+            check(dataset.read(5, **on_gpu), ROWS[5])
+            ps.File(file).close()
+            check(dataset.read_async(7, **on_gpu).wait(), ROWS[7])
+
     def write(**how: Any) -> None:
         path = os.path.join(folder, "written.h5")
         with ps.File(path, "w") as opened:
@@ -123,6 +133,7 @@ def operation(name: str, folder: str) -> Callable[[], None]:
         "read_rows": lambda: read("gzip", PICKED),
         "read_strided": lambda: read("plain", np.s_[::3, 1::2]),
         "read_parts": read_parts,
+        "read_reopened": read_reopened,
         "write": write,
         "write_chunked": lambda: write(chunks=(64, 256)),
         "write_gzip": lambda: write(chunks=(64, 256), compression="gzip"),
@@ -146,6 +157,7 @@ OPERATIONS = (
     "read_rows",
     "read_strided",
     "read_parts",
+    "read_reopened",
     "write",
     "write_chunked",
     "write_gzip",
