@@ -17,8 +17,9 @@ use crate::status::{self, CudaError};
 
 /// The kinds of calls that can fail. `copy` and `kernel` fail in the call; `copyexec` and
 /// `kernelexec` fail when the stream executes the work, which fails the context, as an asynchronous
-/// failure does. `retain` concerns primary contexts, `context` created ones. `launch` is the launch of a host function. `nvcomp` fails a call, `nvcompchunk` one
-/// chunk of a batch; `nvcompdamage` changes a byte of a decoded chunk.
+/// failure does. `retain` concerns primary contexts, `context` created ones. `launch` is the launch of a
+/// host function. `nvcomp` fails a call, `nvcompchunk` one chunk of a batch; `nvcompdamage` changes a byte
+/// of a decoded chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Init,

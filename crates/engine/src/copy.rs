@@ -12,7 +12,7 @@ use penstock_sys::cuda::{CUresult, CUstream, Cuda};
 
 use crate::error::{Error, Result};
 use crate::gpu::stream::Stream;
-use crate::gpu::{Context, QueueLease};
+use crate::gpu::{Context, CopyQueue, QueueLease};
 use crate::memory::{Memory, are_on_host, is_on_host};
 
 /// Copies between any two kinds of memory, of any contexts, and returns when the copy is done. The
@@ -61,10 +61,8 @@ pub unsafe fn zero(destination: usize, length: usize) -> Result<()> {
     crate::fork::refuse_fork()?;
     let memory = Memory::at(destination)?;
     let mut copies = Copies::with(&memory)?;
-    let (driver, stream) = (
-        copies.lease.context().driver,
-        copies.lease.queue()?.raw_stream(),
-    );
+    let driver = copies.context.driver;
+    let stream = copies.queue()?.raw_stream();
     // SAFETY: the caller vouches for the memory.
     let code = unsafe { (driver.cuda.cuMemsetD8Async)(destination as u64, 0, length, stream) };
     driver.check(code, "cuMemsetD8Async")?;
@@ -91,15 +89,15 @@ pub fn follow_default_stream(memory: &Memory) -> Result<()> {
 }
 
 /// Copies by one thread with the memory of one context, in order, like several calls of
-/// `cudaMemcpy`.
+/// `cudaMemcpy`. They come after the work queued on the default stream before the first one.
 pub struct Copies<'a> {
     context: &'a Arc<Context>,
-    lease: QueueLease<'a>,
+    /// For copies between the GPU and the host, once there is one.
+    lease: Option<QueueLease<'a>>,
 }
 
 impl<'a> Copies<'a> {
-    /// Starts copies between this memory, which is device or managed memory, and host memory, when the
-    /// work queued so far on the default stream is done.
+    /// Copies of this memory, which is device or managed memory.
     pub fn with(memory: &'a Memory) -> Result<Copies<'a>> {
         crate::fork::refuse_fork()?;
         let context = memory.context.as_ref().ok_or_else(|| {
@@ -111,11 +109,22 @@ impl<'a> Copies<'a> {
 
     /// As [`with`](Self::with), for memory of this context.
     pub(crate) fn of(context: &'a Arc<Context>) -> Result<Copies<'a>> {
-        follow_default_stream_of(context)?;
+        context.must_be_alive()?;
         Ok(Copies {
             context,
-            lease: QueueLease::new(context.own()?)?,
+            lease: None,
         })
+    }
+
+    fn queue(&mut self) -> Result<&mut CopyQueue> {
+        let lease = match &mut self.lease {
+            Some(lease) => lease,
+            none => {
+                follow_default_stream_of(self.context)?;
+                none.insert(QueueLease::new(self.context.own()?)?)
+            }
+        };
+        lease.queue()
     }
 
     /// Copies to or from the GPU. When this returns, pageable host memory may be used again. All
@@ -133,7 +142,7 @@ impl<'a> Copies<'a> {
             return Ok(());
         }
         let driver = self.context.driver;
-        let code = copy(driver.cuda, self.lease.queue()?.raw_stream());
+        let code = copy(driver.cuda, self.queue()?.raw_stream());
         driver.check(code, "cuMemcpyAsync")
     }
 
@@ -141,7 +150,7 @@ impl<'a> Copies<'a> {
     /// that of the memory, the driver does not make such a copy beside eight streams that wait, and calls
     /// of the engine's own context would then wait for it. Returns false while that stream takes no work.
     fn copy_within(&mut self, copy: impl Fn(&Cuda, CUstream) -> CUresult) -> Result<bool> {
-        self.lease.queue()?.finish()?;
+        self.finish()?;
         if !Stream::LEGACY.queue_unless_captured(self.context, "cuMemcpyAsync", copy)? {
             return Ok(false);
         }
@@ -155,7 +164,10 @@ impl<'a> Copies<'a> {
 
     /// Waits until all copies are done.
     pub fn finish(&mut self) -> Result<()> {
-        self.lease.queue()?.finish()
+        match &mut self.lease {
+            Some(lease) => lease.queue()?.finish(),
+            None => Ok(()),
+        }
     }
 }
 

@@ -2,12 +2,10 @@
 
 mod common;
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStringExt;
 use std::ptr;
 use std::time::Duration;
 
-use common::stream::{CallerStream, enter_context};
+use common::stream::{CallerStream, driver_function, enter_context};
 use common::{Sandbox, has_gpu, options, pattern};
 use penstock_engine::allocate;
 use penstock_engine::file::position::Operation;
@@ -42,15 +40,10 @@ impl Own {
 
     /// Ends the context and all that was made in it.
     fn destroy(self) {
-        let name = std::env::var_os("PENSTOCK_CUDA_LIBRARY").unwrap_or("libcuda.so.1".into());
-        let name = CString::new(name.into_vec()).unwrap();
-        // SAFETY: the library is loaded already; the function has this signature.
-        unsafe {
-            let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
-            let destroy = libc::dlsym(library, c"cuCtxDestroy_v2".as_ptr());
-            let destroy: extern "C" fn(CUcontext) -> i32 = std::mem::transmute(destroy);
-            assert_eq!(destroy(self.handle), 0);
-        }
+        let destroy = driver_function(c"cuCtxDestroy_v2");
+        // SAFETY: the function has this signature.
+        let destroy: extern "C" fn(CUcontext) -> i32 = unsafe { std::mem::transmute(destroy) };
+        assert_eq!(destroy(self.handle), 0);
     }
 
     fn is_current(&self) -> bool {

@@ -2,27 +2,19 @@
 
 mod common;
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStringExt;
-
 use common::pending::{A_WHILE, Scene};
 use common::process::run_case;
 use common::standin::standin;
-use common::stream::CallerStream;
+use common::stream::{CallerStream, driver_function};
 use common::{Extras, Place, has_gpu};
 use penstock_engine::error::Kind;
 
 /// What cudaDeviceReset does.
 fn reset() {
-    let name = std::env::var_os("PENSTOCK_CUDA_LIBRARY").unwrap_or("libcuda.so.1".into());
-    let name = CString::new(name.into_vec()).unwrap();
-    // SAFETY: the library is loaded already; the function has this signature.
-    unsafe {
-        let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
-        let reset = libc::dlsym(library, c"cuDevicePrimaryCtxReset_v2".as_ptr());
-        let reset: extern "C" fn(i32) -> i32 = std::mem::transmute(reset);
-        assert_eq!(reset(0), 0);
-    }
+    let reset = driver_function(c"cuDevicePrimaryCtxReset_v2");
+    // SAFETY: the function has this signature.
+    let reset: extern "C" fn(i32) -> i32 = unsafe { std::mem::transmute(reset) };
+    assert_eq!(reset(0), 0);
 }
 
 /// By each route, and by a stream that waits for a request.

@@ -62,8 +62,8 @@ impl Ring {
         pages
     }
 
-    /// A slot of at least `bytes`, pinned if a context is given. Waits while
-    /// the ring is used up, so the calling thread must hold no other slot.
+    /// A slot of at least `bytes`, pinned if a context is given. Waits while the ring is used up, so the
+    /// calling thread must hold no other slot.
     ///
     /// # Errors
     /// [`Kind::Memory`] if the slot cannot be allocated or pinned.

@@ -1,5 +1,7 @@
 //! A stream of the caller's, as an application has one.
 
+use std::ffi::{CStr, CString, c_void};
+use std::os::unix::ffi::OsStringExt;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,6 +23,21 @@ pub struct Gate(*mut u32);
 
 // SAFETY: the word is only used atomically.
 unsafe impl Send for Gate {}
+
+/// A function of the driver that the engine does not call.
+pub fn driver_function(name: &CStr) -> *mut c_void {
+    let library = std::env::var_os("PENSTOCK_CUDA_LIBRARY").unwrap_or("libcuda.so.1".into());
+    let library = CString::new(library.into_vec()).unwrap();
+    // SAFETY: the library is loaded already, and stays open.
+    let found = unsafe {
+        libc::dlsym(
+            libc::dlopen(library.as_ptr(), libc::RTLD_NOW),
+            name.as_ptr(),
+        )
+    };
+    assert!(!found.is_null());
+    found
+}
 
 /// Makes the primary context of device 0 current on this thread, as the CUDA runtime does.
 pub fn enter_context() -> &'static Cuda {

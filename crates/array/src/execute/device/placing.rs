@@ -21,9 +21,7 @@ use crate::{ElementMapping, StridedBox};
 pub fn prepare(device: i32) -> Result<()> {
     let context = OwnContext::of(device)?;
     let kernels = kernels(&context)?;
-    let _entered = context.enter()?;
-    // SAFETY: the context was just made current.
-    unsafe { kernels.load_encoder() }.map_err(|e| gpu_error(&context, &e))
+    load_encoder(&context, &kernels)
 }
 
 /// Returns the kernels of a context, which the first call loads.
@@ -43,10 +41,13 @@ pub(crate) fn kernels(context: &Arc<OwnContext>) -> Result<Arc<Kernels>> {
 
 /// Returns whether the kernels that encode could be loaded.
 pub(crate) fn has_encoder(context: &Arc<OwnContext>, kernels: &Kernels) -> bool {
-    context.enter().is_ok_and(|_entered| {
-        // SAFETY: the context was just made current.
-        unsafe { kernels.load_encoder() }.is_ok()
-    })
+    load_encoder(context, kernels).is_ok()
+}
+
+fn load_encoder(context: &OwnContext, kernels: &Kernels) -> Result<()> {
+    let _entered = context.enter()?;
+    // SAFETY: the context was just made current.
+    unsafe { kernels.load_encoder() }.map_err(|e| gpu_error(context, &e))
 }
 
 pub(crate) fn gpu_error(context: &OwnContext, error: &GpuError) -> Error {
