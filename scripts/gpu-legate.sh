@@ -192,33 +192,34 @@ sys.exit(not moved)
 PYTHON
 }
 
-# New processes, since a hang depends on how their threads start.
+# New processes, since a hang depends on how their threads start. Some run at the same time.
 repetition() {
-    local limit=60 run begin code hangs=0 failures=0 done=0
-    local cpus=$((cores > 5 ? cores - 4 : 1))
+    local run codes
     python scripts/legate-rates.py files "$files/hang" --size 64MiB || return
-    for ((run = 1; run <= runs; run++)); do
-        # A run that the end of the part would end could be taken for one that hangs.
-        ((part_end - EPOCHSECONDS <= limit)) && break
-        code=0
-        begin=$SECONDS
-        LEGATE_RATES_STACKS_AFTER=$((limit - 5)) LEGATE_CONFIG=$(processors "$gpus" "$cpus" 1000 1000) \
-            within "$limit" python scripts/legate-rates.py once "$files"/hang/gzip-*.h5 \
-            >"$files/run.log" 2>&1 || code=$?
-        done=$((done + 1))
-        if ((code != 0)); then
-            echo "-- run $run: exit status $code after $((SECONDS - begin)) s"
-            cat "$files/run.log"
-            if ((SECONDS - begin >= limit)); then hangs=$((hangs + 1)); else failures=$((failures + 1)); fi
-        fi
+    seq "$runs" | xargs -P "$((cores > 16 ? cores / 8 : 2))" -I{} bash -c 'once {}'
+    for run in "$files"/run-*.code; do
+        [[ $(<"$run") = 0 ]] || { echo "-- $run: exit status $(<"$run")" && cat "${run%.code}.log"; }
     done
-    ((code == 0)) && cat "$files/run.log"
-    echo "$done of $runs runs: $hangs hangs, $failures failures"
-    ((hangs == 0 && failures == 0 && done > 0))
+    codes=$(cat "$files"/run-*.code)
+    cat "$files/run-1.log"
+    echo "$(wc -l <<<"$codes") of $runs runs: $(grep -c '^124$' <<<"$codes") hangs," \
+        "$(grep -cEv '^(0|124)$' <<<"$codes") failures"
+    ! grep -qv '^0$' <<<"$codes"
+}
+
+# once NUMBER
+once() {
+    local limit=60 code=0 cpus=$((cores > 5 ? cores - 4 : 1))
+    # A run that the end of the part would end could be taken for one that hangs.
+    ((part_end - EPOCHSECONDS > limit)) || return 0
+    LEGATE_RATES_STACKS_AFTER=$((limit - 5)) LEGATE_CONFIG=$(processors "$gpus" "$cpus" 1000 1000) \
+        within "$limit" python scripts/legate-rates.py once "$files"/hang/gzip-*.h5 \
+        >"$files/run-$1.log" 2>&1 || code=$?
+    echo "$code" >"$files/run-$1.code"
 }
 
 export files runs gpus cores libraries
-export -f udev_entry processors within versions suite rates unchanged repetition
+export -f udev_entry processors within versions suite rates unchanged repetition once
 part "machine" 60 bash -c versions
 if ((gpus > 0)); then
     part "udev entry" 20 bash -c 'udev_entry "$files"'
@@ -228,7 +229,7 @@ else
     part "tests, CPUs" 130 bash -c 'suite 0'
 fi
 part "unchanged program" 60 bash -c unchanged
-part "repetition" 260 bash -c repetition
+part "repetition" 300 bash -c repetition
 part "rates" 220 bash -c rates
 echo
 printf '%s\n' "${summary[@]}"

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
 """Compares settings for GPUs of one host that read cached files, together and one alone.
 
-    scripts/two-gpus.py [--devices 0,1] [--size 4GiB] [--rounds 2] [--seconds 400] [--dir FOLDER]
+    scripts/two-gpus.py [--devices 0,1] [--size 4GiB] [--rounds 3] [--seconds 400] [--dir FOLDER]
                         [--json FILE] [--replicated]
     scripts/two-gpus.py --only-replicated [--nbytes 7.5GB] [--devices 0,1] [--dir FOLDER]
                         [--json FILE]
 
-It prints the bytes per second of one GPU alone and of all together for a grid of threads and
-blocks, and as shares of the links, which copies from pinned memory measure in the same way. Before
-and after the grid, new processes read with the default options: the first reads, in which they find
-their setting (docs/decisions/0025), and later ones. The fixed rules of PENSTOCK_STAGING=fixed and,
-if it is installed, KvikIO are measured beside. With --replicated, `penstock bench scaling` measures
-load_replicated at the end. --only-replicated measures nothing else: one cached file, read by one
-rank alone and by a rank for each GPU, in new processes, after loads that do not count. It says
-where the time of a load goes. Settings of the grid alternate, and the bytes of each are compared
-once.
+It prints the bytes per second of one GPU alone, of all together by a process for each, and of all
+together by one process, for the default options and a grid of threads and blocks, and as shares of
+the best. Settings alternate, and the bytes of each are compared once. Copies from pinned memory
+measure the links, and KvikIO is measured beside, if it is installed.
+
+With --replicated, `penstock bench scaling` measures load_replicated at the end. --only-replicated
+measures nothing else: one cached file, read by one rank alone and by a rank for each GPU, in new
+processes, after loads that do not count. It says where the time of a load goes.
 """
 
 from __future__ import annotations
@@ -26,8 +25,11 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,26 +38,26 @@ from typing import Any
 
 import penstock as ps
 from penstock.tuning.measure import Workers
-from penstock.tuning.rows import MIB, Row, in_words
+from penstock.tuning.rows import Row, in_words
 from penstock.tuning.search import DEFAULT, RefusedError, Setting
 from penstock.tuning.tuner import Plan, own_files
 from penstock.units import parse_size
 
-Pairs = list[tuple[float, float]]
+Rates = list[tuple[float, float, float]]
+"""Of one GPU alone, of all together by a process for each, and of all together by one process."""
 READ = Row("read", "large", "cache")
-GRID = [*itertools.product((8, 10, 12, 14, 16), ("1MiB", "2MiB", "3MiB", "4MiB", "8MiB"))]
+GRID = [*itertools.product((8, 10, 12, 14, 16), ("1MiB", "2MiB", "3MiB", "4MiB"))]
 """Threads and block, with two slots a worker."""
-_FIRST = 2
-"""Reads of a new process in which it finds its setting."""
-_LATER = 4
+_FORGOTTEN = 1.1
+"""Seconds after which reads take no account of one into another GPU (docs/decisions/0011)."""
 _KVIKIO_THREADS = 16
 _LINK_BYTES = 1 << 30
 _LINK_COPIES = 8
 
 
 def settings() -> list[Setting]:
-    """Return the grid."""
-    return [
+    """Return the defaults and the grid."""
+    return [DEFAULT] + [
         (("block", block), ("route", "staged"), ("slots", "2"), ("threads", str(threads)))
         for threads, block in GRID
     ]
@@ -164,9 +166,37 @@ def links(devices: list[int]) -> tuple[float, float]:
 Places = list[tuple[Path, int]]
 
 
-def measure(places: Places, size: int, rounds: int, end: float) -> dict[Setting, Pairs]:
-    """Alternate the settings, and return the rates of one GPU alone and of all together."""
-    found: dict[Setting, Pairs] = {setting: [] for setting in settings()}
+class OneProcess:
+    """Reads into all GPUs by threads of this process."""
+
+    def __init__(self, places: Places, size: int) -> None:
+        self._size = size
+        self._targets = [(path, ps.DeviceArray(size, "uint8", device)) for path, device in places]
+
+    def rate(self, setting: Setting) -> float:
+        options: dict[str, Any] = dict(setting)
+        for name in ("threads", "slots"):
+            if name in options:
+                options[name] = int(options[name])
+        start = threading.Barrier(len(self._targets) + 1)
+
+        def load(path: Path, array: Any) -> None:
+            start.wait()
+            ps.load(path, out=array, **options)
+
+        with ThreadPoolExecutor(len(self._targets)) as threads:
+            loads = [threads.submit(load, *target) for target in self._targets]
+            start.wait()
+            began = time.perf_counter()
+            for one in loads:
+                one.result()
+            return len(loads) * self._size / (time.perf_counter() - began)
+
+
+def measure(places: Places, size: int, rounds: int, end: float) -> dict[Setting, Rates]:
+    """Alternate the settings, and return the rates of each."""
+    found: dict[Setting, Rates] = {setting: [] for setting in settings()}
+    in_one = OneProcess(places, size)
     with Workers(places, size) as workers:
         for number in range(rounds + 1):
             order = list(found)[number:] + list(found)[:number]
@@ -175,32 +205,22 @@ def measure(places: Places, size: int, rounds: int, end: float) -> dict[Setting,
                     return found
                 # The first round compares bytes and pins slots, and does not count.
                 check = "none" if number else "windows"
+                together = partial(workers.run, READ, setting, size, count=len(places))
                 try:
+                    if setting == DEFAULT:
+                        # It depends on what was read in the last second.
+                        time.sleep(_FORGOTTEN)
                     alone = workers.run(READ, setting, size, check=check)
-                    both = workers.run(READ, setting, size, check=check, count=len(places))
+                    if setting == DEFAULT:
+                        together()
+                    all_of = together(check=check)
                 except RefusedError as error:
                     print(f"{in_words(setting)}: {error}", file=sys.stderr)
                     del found[setting]
                     continue
+                one = in_one.rate(setting)
                 if number:
-                    found[setting].append((alone.rate, both.rate))
-    return found
-
-
-def default(places: Places, size: int, staging: str) -> dict[str, Any]:
-    """Return what new processes do with default options: one alone, then all together."""
-    found: dict[str, Any] = {}
-    for name, count in (("alone", 1), ("together", len(places))):
-        with Workers(places[:count], size, {"PENSTOCK_STAGING": staging}) as workers:
-            runs = [workers.run(READ, DEFAULT, size, count=count) for _ in range(_FIRST + _LATER)]
-        first = _FIRST / sum(1 / run.rate for run in runs[:_FIRST])
-        later = statistics.median(run.rate for run in runs[_FIRST:])
-        found[name] = {
-            "first": first,
-            "later": later,
-            "rates": [run.rate for run in runs],
-            "used": [run.used for run in runs],
-        }
+                    found[setting].append((alone.rate, all_of.rate, one))
     return found
 
 
@@ -372,7 +392,7 @@ def only_replicated(devices: list[int], nbytes: int, folder: Path, json_file: Pa
 
 
 def table(rows: list[dict[str, object]]) -> str:
-    lines = [tuple(rows[0]), *(tuple(str(value) for value in row.values()) for row in rows)]
+    lines = [tuple(rows[0]), *(tuple(str(row.get(name, "")) for name in rows[0]) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     text = [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
@@ -381,15 +401,11 @@ def table(rows: list[dict[str, object]]) -> str:
     return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
 
 
-def used_in_words(run: Any) -> str:
-    return ", ".join(f"{threads} x {block / MIB:.3g} MiB" for threads, block in run)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--devices", default="0,1")
     parser.add_argument("--size", type=parse_size, default=4 << 30)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=400.0)
     parser.add_argument("--dir", type=Path, default=Path(gettempdir()))
     parser.add_argument("--json", type=Path)
@@ -424,61 +440,37 @@ def main() -> None:
         kvikio = None
         if find_spec("kvikio") and find_spec("cupy"):
             kvikio = rates([["--kvikio-worker", str(d), str(p)] for p, d in places])
-        fixed = default(places, given.size, "fixed")
-        before = default(places, given.size, "adapt")
-        # The reads after the grid take as long as those before it.
-        grid = measure(places, given.size, given.rounds, end - 0.25 * given.seconds)
-        after = default(places, given.size, "adapt")
+        found = measure(places, given.size, given.rounds, end)
     shared = replicated(devices, given.size, given.dir, end) if given.replicated else []
 
     medians = {
-        setting: tuple(statistics.median(pair[at] for pair in pairs) for at in (0, 1))
-        for setting, pairs in grid.items()
-        if pairs
+        in_words(setting): tuple(map(statistics.median, zip(*rates, strict=True)))
+        for setting, rates in found.items()
+        if rates
     }
     if not medians:
         raise SystemExit("no round of the grid was completed: raise --seconds or lower --size")
-    best = tuple(max(pair[at] for pair in medians.values()) for at in (0, 1))
-
-    def row(name: str, rates: Sequence[float], detail: str = "") -> dict[str, object]:
-        cells: dict[str, object] = {"setting": name}
-        for word, rate, top, of_link in zip(("alone", "together"), rates, best, link, strict=True):
-            cells[f"{word}, GB/s"] = f"{rate / 1e9:.1f}"
-            cells[f"{word}: of the links"] = f"{rate / of_link:.3f}"
-            cells[f"{word}: of the best"] = f"{rate / top:.3f}"
-        return {**cells, "threads x block at the end": detail}
-
-    rows = [
-        row(f"{dict(setting)['threads']} x {dict(setting)['block']}", pair)
-        for setting, pair in medians.items()
-    ]
-    parts = ("alone", "together")
-    for name, found in (("before", before), ("after", after), ("fixed", fixed)):
-        last = "; ".join(used_in_words(found[part]["used"][-1]) for part in parts)
-        for word in ("first", "later"):
-            rows.append(row(f"default, {name}, {word}", [found[p][word] for p in parts], last))
+    best = tuple(map(max, zip(*medians.values(), strict=True)))
     if kvikio:
         pair = [statistics.median(run[at] for run in kvikio) for at in (0, 1)]
-        rows.append(row(f"KvikIO, {_KVIKIO_THREADS} threads", pair))
+        medians[f"KvikIO, {_KVIKIO_THREADS} threads"] = tuple(pair)
+
+    def row(name: str, rates: Sequence[float]) -> dict[str, object]:
+        cells: dict[str, object] = {"setting": name}
+        for word, rate, top in zip(("alone", "together", "one process"), rates, best, strict=False):
+            cells[f"{word}, GB/s"] = f"{rate / 1e9:.1f}"
+            cells[f"{word}: of the best"] = f"{rate / top:.3f}"
+        return cells
+
+    rows = [row(name, rates) for name, rates in medians.items()]
     cuda = ps.describe()["cuda"]["devices"]
     print(f"{len(devices)} x {cuda[devices[0]]['name']}, {os.cpu_count()} cores, ", end="")
     print(f"files of {given.size:,} bytes on {given.dir}")
     print(f"links: {link[0] / 1e9:.1f} GB/s alone, {link[1] / 1e9:.1f} GB/s together\n")
     print(table(rows))
-    print(f"\nfirst: the first {_FIRST} reads of new processes; later: the {_LATER} after them")
     if given.json:
-        raw = [{"setting": in_words(setting), "pairs": pairs} for setting, pairs in grid.items()]
-        result = {
-            "links": link,
-            "rows": rows,
-            "grid": raw,
-            "best": best,
-            "before": before,
-            "after": after,
-            "fixed": fixed,
-            "kvikio": kvikio,
-            "replicated": shared,
-        }
+        raw = [{"setting": in_words(setting), "rates": rates} for setting, rates in found.items()]
+        result = {"links": link, "rows": rows, "rates": raw, "kvikio": kvikio, "replicated": shared}
         given.json.write_text(json.dumps(result, indent=2))
 
 

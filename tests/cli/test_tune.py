@@ -131,14 +131,6 @@ def test_clear_removes_what_was_kept_and_show_says_so(penstock, kept, place):
     assert "There is no profile" in penstock("tune", place, "--clear").stdout
 
 
-def test_clear_removes_what_processes_have_stored_of_staged_reads(penstock, kept, place):
-    kept.mkdir(exist_ok=True)
-    stored = kept / "staging-0000_3b_00.0-long.json"
-    stored.write_text("{}")
-    assert penstock.json("tune", place, "--clear")["removed"] == [str(stored)]
-    assert not stored.exists()
-
-
 @pytest.mark.long
 def test_a_damaged_profile_is_shown_as_ignored_and_can_be_cleared(penstock, kept, place):
     penstock("tune", place, "--budget", "1s", "--device", "cpu")

@@ -52,7 +52,6 @@ pub fn describe(path: Option<&Path>) -> Value {
         "file_system": location.as_ref().map(Location::describe),
         "options": describe_options(),
         "tuning": describe_tuning(location.as_ref()),
-        "staging": describe_staging(),
     })
 }
 
@@ -333,39 +332,6 @@ fn temporary_in(folder: &Path) -> std::io::Result<OwnedFd> {
 fn describe_tuning(location: Option<&Location>) -> Value {
     let mount = location.and_then(Location::mount);
     profile::describe(mount.as_deref(), cuda_driver().ok())
-}
-
-// -- staging ------------------------------------------------------------------------------
-
-/// The settings that this process has found for staged reads, for each GPU.
-fn describe_staging() -> Value {
-    let Ok(engine) = engine() else {
-        return json!([]);
-    };
-    let gates = engine.gates.all().into_iter();
-    gates
-        .map(|(device, length, gate)| {
-            let (is_settled, windows) = gate.history();
-            let best = gate.best();
-            let windows = windows.iter().map(|window| {
-                json!({
-                    "moved": window.moved,
-                    "threads": window.setting.workers,
-                    "block": window.setting.fill,
-                    "rate": window.rate,
-                    "settled": window.is_settled,
-                })
-            });
-            json!({
-                "device": device,
-                "requests": length.name(),
-                "threads": best.workers,
-                "block": best.fill,
-                "settled": is_settled,
-                "windows": windows.collect::<Vec<_>>(),
-            })
-        })
-        .collect()
 }
 
 // -- options ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::fork::{refuse_fork, watch_forks};
 use crate::options::{Options, parse_size};
 use crate::profile::Profiles;
-use crate::staging::{Adapting, Gates, Ring};
+use crate::staging::Ring;
 use crate::sync::Recover;
 use crate::trace;
 use crate::workers::Workers;
@@ -19,8 +19,6 @@ pub(crate) struct Engine {
     pub ring: Ring,
     pub cores: usize,
     pub profiles: Profiles,
-    pub gates: Gates,
-    pub adapting: Adapting,
     /// The size of the cache of decoded chunks of a file, in bytes.
     chunk_cache: u64,
     environment: Options,
@@ -135,8 +133,6 @@ impl Engine {
             ring: Ring::new(ring),
             cores,
             profiles: Profiles::of_environment(),
-            gates: Gates::default(),
-            adapting: Adapting::of_environment()?,
             chunk_cache,
             environment,
             process: Mutex::default(),

@@ -72,7 +72,6 @@ pub struct Counters {
     decoded_cpu: AtomicU64,
     decoded_gpu: AtomicU64,
     tuned: OnceLock<Options>,
-    chosen: OnceLock<(u64, u32)>,
     note: Mutex<String>,
 }
 
@@ -120,10 +119,6 @@ impl Counters {
     pub fn tuned(&self, options: Options) {
         let _ = self.tuned.set(options);
     }
-    /// Records the block and the most workers that the staging controller had chosen at the end.
-    pub(crate) fn chosen(&self, block: u64, threads: u32) {
-        let _ = self.chosen.set((block, threads));
-    }
     /// Records the first note: it is the cause, and later ones are consequences.
     pub fn note(&self, text: &str) {
         let mut note = self.note.lock().recover();
@@ -145,7 +140,6 @@ impl Counters {
             .max_by_key(|path| bytes[**path as usize])
             .filter(|path| bytes[**path as usize] > 0)
             .map_or(requested, |path| path.route());
-        let (block, most_threads) = self.chosen.get().copied().unwrap_or((block, u32::MAX));
         Report {
             route,
             device,
@@ -154,7 +148,7 @@ impl Counters {
             io_calls: self.io_calls.load(Relaxed),
             copies: self.copies.load(Relaxed),
             block,
-            threads: self.threads.load(Relaxed).min(most_threads),
+            threads: self.threads.load(Relaxed),
             queue_depth: self.queue_depth.load(Relaxed),
             chunks: self.chunks.load(Relaxed),
             stored: self.stored.load(Relaxed),

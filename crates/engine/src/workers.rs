@@ -6,7 +6,7 @@
 //! follow each other wake no thread. Because a task never waits for another task, any number of
 //! threads makes progress.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,12 +50,17 @@ struct Queue {
     /// Threads that were woken and do not run yet. They count as idle.
     woken: usize,
     threads: usize,
-    limit: usize,
+    /// The most threads that a request has wanted, by the GPU of its memory; `None` is host memory.
+    wanted: BTreeMap<Option<i32>, usize>,
     /// Whether a thread looks for a task now, and need not be woken for it.
     is_watched: bool,
 }
 
 impl Queue {
+    fn limit(&self) -> usize {
+        self.wanted.values().sum::<usize>().max(LEAST)
+    }
+
     /// Returns how many sleeping threads the caller must wake, and counts them.
     ///
     /// Each woken thread wakes others in turn, so that no thread, least of all the submitter, spends
@@ -83,21 +88,25 @@ impl Workers {
         }
     }
 
-    /// Queues tasks, of which the submitter wants `threads` to run at the same time.
+    /// Queues tasks, of which the submitter wants `threads` to run at the same time for the memory of
+    /// a GPU, or of the host.
     ///
-    /// The engine keeps as many threads as the most demanding request so far wanted, and a least
+    /// The engine keeps as many threads as the most demanding request so far wanted for each GPU and
+    /// for the host, so that reads into several GPUs do not share the threads of one. It keeps a least
     /// number, so that a request that hangs does not stop all others. If no thread can be started,
     /// returns the tasks, for the submitter to carry out.
     pub(crate) fn submit(
         &self,
         tasks: Vec<Runnable>,
         threads: usize,
+        device: Option<i32>,
     ) -> std::result::Result<(), Vec<Runnable>> {
         let mut queue = self.shared.queue.lock().recover();
-        queue.limit = queue.limit.max(threads).max(LEAST);
+        let most = queue.wanted.entry(device).or_default();
+        *most = threads.max(*most);
         let wanted = (queue.tasks.len() + tasks.len())
             .saturating_sub(queue.idle + usize::from(queue.is_watched))
-            .min(queue.limit.saturating_sub(queue.threads));
+            .min(queue.limit().saturating_sub(queue.threads));
         if !self.start_threads(&mut queue, wanted) {
             return Err(tasks);
         }
@@ -196,7 +205,7 @@ mod tests {
             let sender = sender.clone();
             Box::new(move || sender.send(i).unwrap()) as Runnable
         });
-        assert!(workers.submit(tasks.collect(), 3).is_ok());
+        assert!(workers.submit(tasks.collect(), 3, None).is_ok());
         let mut seen: Vec<i32> = receiver.iter().take(100).collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..100).collect::<Vec<_>>());
@@ -209,7 +218,23 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let bad: Runnable = Box::new(|| panic!("expected by this test"));
         let good: Runnable = Box::new(move || sender.send(1).unwrap());
-        assert!(workers.submit(vec![bad, good], 1).is_ok());
+        assert!(workers.submit(vec![bad, good], 1, None).is_ok());
         assert_eq!(receiver.recv(), Ok(1));
+    }
+
+    #[test]
+    fn requests_for_each_memory_have_the_threads_that_they_want() {
+        let workers = Workers::new(WATCHED_FROM);
+        let barrier = Arc::new(std::sync::Barrier::new(2 * LEAST + 1));
+        for device in [Some(0), Some(1)] {
+            let tasks = (0..LEAST).map(|_| {
+                let barrier = Arc::clone(&barrier);
+                Box::new(move || {
+                    barrier.wait();
+                }) as Runnable
+            });
+            assert!(workers.submit(tasks.collect(), LEAST, device).is_ok());
+        }
+        barrier.wait();
     }
 }

@@ -150,12 +150,12 @@ class Store:
         return slot.path
 
     def clear(self) -> list[Path]:
-        """Remove all profiles of the file system, and what processes have stored of staged reads.
+        """Remove all profiles of the file system.
 
         Returns:
             The paths that were removed.
         """
-        found = [*self.files(), *sorted(self.folder.glob("staging-*.json"))]
+        found = self.files()
         for path in found:
             path.unlink(missing_ok=True)
         return found

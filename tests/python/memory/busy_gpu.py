@@ -166,14 +166,19 @@ OPERATIONS = (
 )
 
 
-def main() -> None:
-    name, streams, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+def make_files(folder: str) -> None:
+    """Make what the operations read."""
     ROWS.tofile(os.path.join(folder, "a.bin"))
     with h5py.File(os.path.join(folder, "a.h5"), "w") as made:
         made["plain"] = ROWS
         made["big"] = ROWS.astype(">f4")
         made.create_dataset("chunked", data=ROWS, chunks=(64, 256))
         made.create_dataset("gzip", data=ROWS, chunks=(64, 256), compression="gzip", shuffle=True)
+
+
+def main() -> None:
+    name, streams, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    make_files(folder)
     program = Program(streams)
     perform = operation(name, folder)
     for use in ("first", "later"):

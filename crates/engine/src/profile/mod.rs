@@ -5,7 +5,6 @@
 //! reads it once, when a request first needs it. A profile that is damaged, or made on a different
 //! machine, is not used, and reports give the reason.
 
-mod kept;
 mod machine;
 mod record;
 
@@ -20,9 +19,7 @@ use crate::file::mount::Mount;
 use crate::file::position::Operation;
 use crate::gpu::{Context, Driver};
 use crate::options::{Choice, IoMode, Options, RouteName};
-use crate::staging::Length;
 use crate::sync::Recover;
-pub(crate) use kept::Kept;
 pub(crate) use machine::{Gpu, Machine};
 pub(crate) use record::{Place, Profile};
 
@@ -56,16 +53,6 @@ impl Profiles {
             is_empty: OnceLock::new(),
             known: Mutex::default(),
         }
-    }
-
-    /// The place of a GPU's settings of staged reads, if there is a folder.
-    pub(crate) fn kept(&self, context: &Context, length: Length) -> Option<Kept> {
-        let folder = self.folder.as_deref()?;
-        Some(Kept::new(
-            folder,
-            Gpu::of(context.driver, context.device),
-            length,
-        ))
     }
 
     /// The profile for a file and a GPU, or host memory without a context.

@@ -5,7 +5,6 @@
 //! the host share. docs/performance.md has the measurements behind the constants.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::limits::{MAPPED_ROW, MOST_UNSEEN};
 use crate::cufile;
@@ -15,16 +14,14 @@ use crate::file::mapping::{Coverage, Mappings};
 use crate::file::position::Operation;
 use crate::file::stripe;
 use crate::file::{File, page_size};
-use crate::gpu::Context;
 use crate::memory::Memory;
 use crate::options::{Choice, IoMode, Options, RouteName};
 use crate::plan::{Cut, Extent, Rows};
-use crate::profile::{self, Kept, Place};
+use crate::profile::{self, Place};
 use crate::routes::{
     Direct, Gds, Host, HostUring, Mapped, Resident, Route, Staged, StagedUring, gds,
 };
-use crate::sharing::Staging;
-use crate::staging::{Adapting, Controller, Gate, Length, Limits, OnSettled, Setting};
+use crate::sharing::{Mark, Staging};
 
 /// The size of a request: its bytes, and the average length of its ranges.
 #[derive(Clone, Copy)]
@@ -69,8 +66,8 @@ pub(super) struct Chosen {
     pub slots: u32,
     /// What the mappings of a write of new data cover.
     pub coverage: Option<Coverage>,
-    /// Where workers enter that cut long ranges while they read them.
-    pub gate: Option<Arc<Gate>>,
+    /// The mark of the GPU, for a large read from the page cache.
+    pub reading: Option<Arc<Mark>>,
     /// Whether what has arrived can be counted in the order of the file.
     pub counts: bool,
     /// Whether workers fill slots from the page cache by reads of their own.
@@ -133,8 +130,8 @@ const COPIED: u64 = 64 << 10;
 
 /// Blocks of a worker that copies, at least, so that all workers end together.
 const BLOCKS_OF_COPIER: u64 = 4;
-/// Cached reads into a GPU of at least this size adapt workers and blocks to what is measured.
-const ADAPTED_FROM: u64 = 48 << 20;
+/// Cached reads into a GPU of at least this size take account of those into other GPUs.
+const LARGE_READ: u64 = 48 << 20;
 /// Average bytes of several ranges from which blocks that end with a range cost nothing.
 const RUN_RANGE: u64 = 8 << 20;
 
@@ -180,27 +177,13 @@ impl Chooser<'_> {
         let direct = self.direct(cached, tuned)?;
         let route = self.route(cached)?;
         let slots = self.options.slots.unwrap_or(DEFAULT_SLOTS);
-        let staging = self.staging(cached, route.name(), slots);
-        let gate = self.gate((cached, direct, route.name()), staging);
+        let (staging, reading) = self.staging(cached, route.name(), slots);
         let has_long = extents.len() == 1 || self.load.average >= RUN_RANGE;
-        let is_run = gate.is_some() && has_long && !self.background;
         let counts = has_long
             && self.operation == Operation::Read
-            && self.load.bytes >= ADAPTED_FROM
+            && self.load.bytes >= LARGE_READ
             && route.name() == RouteName::Staged
             && self.options.io != Some(IoMode::Uring);
-        let staging = match &gate {
-            Some((gate, length)) => {
-                let Setting { workers, fill } = gate.best();
-                Staging {
-                    threads: workers,
-                    block: if is_run { length.most_fill() } else { fill },
-                    ..staging
-                }
-            }
-            None => staging,
-        };
-        let gate = gate.map(|(gate, _)| gate).filter(|_| is_run);
         let coverage = match direct {
             Direct::Never => self.coverage(route.name(), extents),
             _ => None,
@@ -213,8 +196,6 @@ impl Chooser<'_> {
         );
         let only_copies = self.only_copies(cached) && direct == Direct::Never;
         let block = self.block((route.name(), direct), only_copies, threads, staging.block)?;
-        let lanes = gate.as_ref().map(|gate| gate.lanes(self.load.bytes));
-        let threads = lanes.unwrap_or(threads);
         let align = if direct == Direct::Never {
             1
         } else {
@@ -251,7 +232,7 @@ impl Chooser<'_> {
             queue_depth: self.options.queue_depth.unwrap_or(DEFAULT_QUEUE_DEPTH),
             slots,
             coverage,
-            gate,
+            reading,
             counts,
             tuned: Options::default(),
             not_tuned: None,
@@ -298,11 +279,11 @@ impl Chooser<'_> {
         }
     }
 
-    /// The workers and blocks of a staged read, by its share of cache and cores.
-    fn staging(&self, cached: f64, route: RouteName, slots: u32) -> Staging {
+    /// The workers and blocks of a staged read, by its share of cache and cores. Marks the GPU for
+    /// a large one.
+    fn staging(&self, cached: f64, route: RouteName, slots: u32) -> (Staging, Option<Arc<Mark>>) {
         let alone = Staging {
             threads: MAX_AUTO_THREADS,
-            most_threads: MAX_AUTO_THREADS,
             block: STAGED_BLOCK,
         };
         match &self.memory.context {
@@ -311,77 +292,13 @@ impl Chooser<'_> {
                     && self.operation == Operation::Read
                     && cached > 0.5 =>
             {
-                Staging::of(context.driver, slots, self.engine.cores)
+                let is_large = self.load.bytes >= LARGE_READ;
+                let mark = is_large.then(|| Mark::set(context));
+                let staging = Staging::of(context.driver, slots, self.engine.cores, is_large);
+                (staging, mark)
             }
-            _ => alone,
+            _ => (alone, None),
         }
-    }
-
-    /// The gate of a large read from the page cache into a GPU that leaves workers and blocks to
-    /// the engine, and the length of such reads.
-    fn gate(
-        &self,
-        (cached, direct, route): (f64, Direct, RouteName),
-        staging: Staging,
-    ) -> Option<(Arc<Gate>, Length)> {
-        let Options {
-            threads: None,
-            block: None,
-            slots: None,
-            io: None | Some(IoMode::Auto | IoMode::Threads),
-            ..
-        } = self.options
-        else {
-            return None;
-        };
-        let context = self.memory.context.as_deref()?;
-        let adapts = self.engine.adapting != Adapting::Fixed
-            && self.load.bytes >= ADAPTED_FROM
-            && route == RouteName::Staged
-            && direct == Direct::Never
-            && self.only_copies(cached)
-            && self.file.system().stripe.is_none();
-        if !adapts {
-            return None;
-        }
-        let threads = staging.threads.min(self.engine.cores);
-        let of_worker = self.load.bytes / (threads as u64 * BLOCKS_OF_COPIER);
-        let length = if of_worker < Length::Long.most_fill() {
-            Length::Short
-        } else {
-            Length::Long
-        };
-        let limits = Limits {
-            start: Setting {
-                workers: threads,
-                fill: staging.block.min(length.most_fill()),
-            },
-            most_workers: staging.most_threads.min(self.engine.cores),
-            most_fill: length.most_fill(),
-        };
-        let make = || self.make_gate(context, length, limits);
-        let gate = self.engine.gates.of(context.device, length, make);
-        Some((gate, length))
-    }
-
-    fn make_gate(&self, context: &Context, length: Length, limits: Limits) -> Gate {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let time = since.map_or(0, |time| time.as_nanos() as u64);
-        let seed = time ^ u64::from(std::process::id()) << 32 ^ context.device as u64;
-        let kept = match self.engine.adapting {
-            Adapting::Kept => self.engine.profiles.kept(context, length),
-            Adapting::Fixed | Adapting::Process => None,
-        };
-        let found = kept
-            .as_ref()
-            .and_then(Kept::load)
-            .filter(|found| found.workers <= limits.most_workers && found.fill <= limits.most_fill);
-        let controller = match found {
-            Some(found) => Controller::settled_at(found, limits, seed),
-            None => Controller::new(limits, seed),
-        };
-        let on_settled = kept.map(|kept| Box::new(move |setting| kept.store(setting)) as OnSettled);
-        Gate::new(controller, on_settled)
     }
 
     /// The share of the ranges that is in the page cache, from a few samples.

@@ -39,6 +39,12 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// The GPU of the memory; `None` for host memory.
+    pub(crate) fn device(&self) -> Option<i32> {
+        let context = self.tracker.context.as_ref();
+        context.map(|context| context.device)
+    }
+
     pub(crate) fn share(&self) -> Share<'_> {
         Share::new(self.engine, &self.tracker, None)
     }

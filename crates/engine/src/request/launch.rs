@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::job::Job;
-use super::{carry_out, tasks, watch};
+use super::{carry_out, enqueue, tasks, watch};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::gpu::Context;
@@ -86,14 +86,14 @@ impl Launch {
     /// Starts the workers, or serves the request on this thread if none can be started.
     pub(crate) fn begin(&self) {
         if let Some(job) = self.take() {
-            let turns = job.turns.clone();
+            let (turns, device) = (job.turns.clone(), job.device());
             let tasks = tasks(job, self.lanes);
             let tasks = match turns {
                 Some((turns, most)) => turns.admit(tasks, most),
                 None => tasks,
             };
             if !tasks.is_empty() {
-                carry_out(self.engine.workers.submit(tasks, self.lanes));
+                carry_out(self.engine.workers.submit(tasks, self.lanes, device));
             }
         }
     }
@@ -107,7 +107,7 @@ impl Launch {
         let others = self.lanes - 1;
         if others > 0 {
             // If no thread can be started, the waiter does all the work.
-            let _ = self.engine.workers.submit(tasks(job, others), self.lanes);
+            let _ = enqueue(&job, others, self.lanes);
         }
         if is_drained {
             self.begin_with_workers();
@@ -140,7 +140,7 @@ impl Launch {
             .remove(&Arc::as_ptr(self).addr());
         let is_late = end.is_some_and(|end| end <= Instant::now());
         if is_late || job.serve_until(end) {
-            carry_out(self.engine.workers.submit(tasks(job, 1), self.lanes));
+            carry_out(enqueue(&job, 1, self.lanes));
         }
     }
 

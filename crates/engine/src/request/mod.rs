@@ -127,7 +127,7 @@ pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
     if let Some(done) = at_once::order(engine, file, &order) {
         return done;
     }
-    run_here(engine, transfer_job(engine, file, order, None, None)?)
+    run_here(transfer_job(engine, file, order, None, None)?)
 }
 
 /// Replaces the contents of the file `target` by `length` bytes at `memory`, atomically.
@@ -139,10 +139,7 @@ pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
 /// As for [`run`].
 pub unsafe fn save(target: &Path, memory: usize, length: u64, options: Options) -> Result<Report> {
     let engine = engine()?;
-    run_here(
-        engine,
-        save_job(engine, target, memory, length, options, None)?,
-    )
+    run_here(save_job(engine, target, memory, length, options, None)?)
 }
 
 /// Starts an order and returns at once. `owner` is dropped as soon as the buffers are no longer in
@@ -308,11 +305,9 @@ pub unsafe fn submit_task(
 type NewJob = (Arc<Job>, usize);
 
 /// Carries out a job with this thread as one of its workers.
-fn run_here(engine: &Engine, (job, lanes): NewJob) -> Result<Report> {
+fn run_here((job, lanes): NewJob) -> Result<Report> {
     // If no thread can be started, this one does all the work.
-    let _ = engine
-        .workers
-        .submit(tasks(Arc::clone(&job), lanes - 1), lanes);
+    let _ = enqueue(&job, lanes - 1, lanes);
     let tracker = Arc::clone(&job.tracker);
     job.serve();
     drop(job);
@@ -333,6 +328,13 @@ fn tasks(job: Arc<Job>, count: usize) -> Vec<Runnable> {
     std::iter::repeat_n(job, count)
         .map(|job| Box::new(move || job.serve()) as Runnable)
         .collect()
+}
+
+/// Lets threads carry out `count` of the tasks of a job that wants `lanes` at the same time. Returns
+/// the tasks if there is no thread.
+fn enqueue(job: &Arc<Job>, count: usize, lanes: usize) -> std::result::Result<(), Vec<Runnable>> {
+    let tasks = tasks(Arc::clone(job), count);
+    job.engine.workers.submit(tasks, lanes, job.device())
 }
 
 /// Carries out on this thread the tasks for which no thread could be started.
@@ -512,10 +514,8 @@ impl Request {
         let Some(job) = &self.stepper else {
             return true;
         };
-        let engine = job.engine;
         let is_taken = job.step(|count| {
-            let made = engine.workers.submit(tasks(Arc::clone(job), count), count);
-            carry_out(made);
+            carry_out(enqueue(job, count, count));
         });
         self.postponed.store(!is_taken, Relaxed);
         is_taken

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::Order;
 use super::choose::{Chooser, Chosen, Load};
-use super::transfer::{Arrivals, Part, Run};
+use super::transfer::{Arrivals, Part};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file::File;
@@ -42,14 +42,7 @@ impl Prepared {
         self.threads.min(blocks).max(1)
     }
 
-    fn add(
-        &mut self,
-        choice: Chosen,
-        memory: Memory,
-        plan: Plan,
-        run: Option<Run>,
-        faults: Option<&Arc<Faults>>,
-    ) {
+    fn add(&mut self, choice: Chosen, memory: Memory, plan: Plan, faults: Option<&Arc<Faults>>) {
         self.tuned = self.tuned.or(choice.tuned);
         let not_tuned = choice.not_tuned.map(Cow::Owned);
         self.note = self.note.take().or(not_tuned);
@@ -62,7 +55,7 @@ impl Prepared {
                 faults: Arc::clone(faults),
             }),
         };
-        let counts = run.is_none() && choice.counts && plan.is_in_file_order();
+        let counts = choice.counts && plan.is_in_file_order();
         self.parts.push(Part {
             plan,
             memory,
@@ -73,7 +66,7 @@ impl Prepared {
             coverage: choice.coverage.filter(|_| faults.is_none()),
             mappings: OnceLock::new(),
             next: AtomicUsize::new(0),
-            run,
+            reading: choice.reading,
             arrivals: counts.then(Arrivals::default),
         });
     }
@@ -126,7 +119,7 @@ fn plan_of_rows(
         background: order.background,
     }
     .choose(&samples)?;
-    if !choice.copies_out || choice.gate.is_some() {
+    if !choice.copies_out {
         return Ok(None);
     }
     let plan = plan::build_rows(&all, choice.cut)?;
@@ -162,7 +155,7 @@ pub(super) fn prepare(engine: &Engine, file: &File, mut order: Order<'_>) -> Res
     };
     let faults = order.faults.take().map(Faults::new).map(Arc::new);
     if let Some((choice, memory, plan)) = plan_of_rows(engine, file, &order, &options)? {
-        prepared.add(choice, memory, plan, None, faults.as_ref());
+        prepared.add(choice, memory, plan, faults.as_ref());
         return Ok(prepared);
     }
     check_ranges(file, order.operation, order.extents)?;
@@ -189,10 +182,8 @@ pub(super) fn prepare(engine: &Engine, file: &File, mut order: Order<'_>) -> Res
         if choice.coverage.is_some() && order.background {
             prepared.most_in_turn = Some(choice.threads);
         }
-        let gate = choice.gate.as_ref();
-        let run = gate.map(|gate| Run::new(Arc::clone(gate), extents.clone()));
         let plan = plan::build(extents, choice.cut, &starts)?;
-        prepared.add(choice, memory, plan, run, faults.as_ref());
+        prepared.add(choice, memory, plan, faults.as_ref());
     }
     Ok(prepared)
 }

@@ -15,10 +15,10 @@ use crate::file::position::Operation;
 use crate::file::side::{Direct, FileSide};
 use crate::memory::Memory;
 use crate::options::RouteName;
-use crate::plan::{Block, Extent, Plan};
+use crate::plan::{Block, Plan};
 use crate::routes::{Route, STAGED, Work};
 use crate::save::Replacement;
-use crate::staging::{Gate, Setting};
+use crate::sharing::Mark;
 use crate::sync::{Mutex, Recover};
 use crate::trace;
 
@@ -36,22 +36,10 @@ pub(crate) struct Part {
     pub mappings: OnceLock<Mappings>,
     /// The index of the next block that no worker has taken.
     pub next: AtomicUsize,
-    /// Set if workers, not the plan, cut the part into blocks.
-    pub run: Option<Run>,
+    /// The mark of the GPU that a large read renews.
+    pub reading: Option<Arc<Mark>>,
     /// Counts what has arrived of a part whose plan is in the order of the file.
     pub arrivals: Option<Arrivals>,
-}
-
-/// Ranges, each of which is contiguous in file and memory. Workers cut them while they read them, in the
-/// sizes that the GPU's staging gate sets. A position counts the bytes of all ranges in the order of the
-/// file.
-pub(crate) struct Run {
-    gate: Arc<Gate>,
-    ranges: Vec<Extent>,
-    /// The position at which each range begins.
-    starts: Vec<u64>,
-    bytes: u64,
-    arrivals: Arrivals,
 }
 
 /// How far blocks have been taken and have arrived, in the order of the file.
@@ -124,56 +112,6 @@ impl InFlight<'_> {
     }
 }
 
-impl Run {
-    /// `ranges` are not empty.
-    pub(crate) fn new(gate: Arc<Gate>, mut ranges: Vec<Extent>) -> Run {
-        ranges.sort_by_key(|range| range.offset);
-        let mut bytes = 0;
-        let starts = ranges.iter().map(|range| {
-            bytes += range.length;
-            bytes - range.length
-        });
-        Run {
-            gate,
-            starts: starts.collect(),
-            ranges,
-            bytes,
-            arrivals: Arrivals::default(),
-        }
-    }
-
-    fn has_more(&self) -> bool {
-        self.arrivals.taken.lock().recover().next < self.bytes
-    }
-
-    /// Takes at most `bytes` of one range, up to a multiple of 64 KiB in the file. Also returns their
-    /// position.
-    fn take(&self, bytes: u64) -> Option<(u64, Extent)> {
-        const ALIGN: u64 = 64 << 10;
-        let mut taken = self.arrivals.taken.lock().recover();
-        let position = taken.next;
-        if position >= self.bytes {
-            return None;
-        }
-        let index = self.starts.partition_point(|start| *start <= position) - 1;
-        let (range, done) = (self.ranges[index], position - self.starts[index]);
-        let offset = range.offset + done;
-        let end = (offset + bytes) / ALIGN * ALIGN;
-        let end = if end > offset { end } else { offset + bytes };
-        let length = end.min(range.end()) - offset;
-        taken.take(length);
-        let memory = range.memory + done as usize;
-        Some((
-            position,
-            Extent {
-                offset,
-                length,
-                memory,
-            },
-        ))
-    }
-}
-
 /// What remains to be done when all bytes have moved.
 pub(crate) enum Ending {
     Nothing,
@@ -230,10 +168,7 @@ impl Part {
     }
 
     fn has_more(&self) -> bool {
-        match &self.run {
-            Some(run) => run.has_more(),
-            None => self.next.load(Relaxed) < self.plan.blocks.len(),
-        }
+        self.next.load(Relaxed) < self.plan.blocks.len()
     }
 
     fn span(&self, operation: Operation, (offset, length): (u64, u64)) -> Option<trace::TraceSpan> {
@@ -311,36 +246,6 @@ impl Transfer {
             .clone()
     }
 
-    /// One worker's share of a run.
-    fn serve_run(&self, part: &Part, run: &Run, share: &Share<'_>) -> Result<()> {
-        let path = self.file.path();
-        let request = std::ptr::from_ref(self).addr();
-        let mut in_flight = self.in_flight(part, &run.arrivals, share);
-        let has_more = || !share.is_over() && run.has_more();
-        while let Some(mut pass) = run.gate.enter(request, has_more) {
-            share.joined();
-            // Dropped before the pass, so that no slot is in use outside.
-            let mut lane = self.route(part).lane(self.work(part, share))?;
-            while !share.is_over() {
-                let fill = pass.fill().min(part.plan.slot_bytes);
-                let Some((position, range)) = run.take(fill) else {
-                    break;
-                };
-                let span = part.span(self.operation, (range.offset, range.length));
-                lane.carry_range(&range)
-                    .map_err(|e| e.at(path, range.offset, range.length))?;
-                drop(span);
-                in_flight.carried(position);
-                if !pass.goes_on(range.length, share.ring().made()) {
-                    break;
-                }
-            }
-            lane.drain().map_err(|e| e.in_file(path))?;
-            in_flight.drained();
-        }
-        Ok(())
-    }
-
     fn write_unaligned(&self, share: &Share<'_>) -> Result<()> {
         self.parts
             .iter()
@@ -377,10 +282,6 @@ impl Task for Transfer {
             if share.is_over() || !part.has_more() {
                 continue;
             }
-            if let Some(run) = &part.run {
-                self.serve_run(part, run, share)?;
-                continue;
-            }
             share.joined();
             let mut in_flight = part
                 .arrivals
@@ -394,6 +295,9 @@ impl Task for Transfer {
                 let span = part.span(self.operation, part.plan.stretch(block));
                 lane.carry(block).map_err(|e| self.placed(e, part, block))?;
                 drop(span);
+                if let Some(mark) = &part.reading {
+                    mark.renew();
+                }
                 if let Some((in_flight, position)) = in_flight.as_mut().zip(position) {
                     in_flight.carried(position);
                 }
@@ -407,11 +311,6 @@ impl Task for Transfer {
     }
 
     fn end(&self, share: &Share<'_>) -> Result<()> {
-        for (part, run) in self.parts.iter().filter_map(|p| Some((p, p.run.as_ref()?))) {
-            let Setting { workers, fill } = run.gate.setting();
-            let block = fill.min(part.plan.slot_bytes);
-            share.counters().chosen(block, workers as u32);
-        }
         match self.last {
             Some(_) => Ok(()),
             None => self.write_unaligned(share).and_then(|()| self.ending()),
@@ -449,66 +348,16 @@ impl Task for Transfer {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::staging::{Controller, Limits};
-
-    fn run(ranges: &[(u64, u64)]) -> Run {
-        let start = Setting {
-            workers: 2,
-            fill: 4 << 20,
-        };
-        let limits = Limits {
-            start,
-            most_workers: 2,
-            most_fill: 4 << 20,
-        };
-        let gate = Gate::new(Controller::settled_at(start, limits, 1), None);
-        let extent = |&(offset, length): &(u64, u64)| Extent {
-            offset,
-            length,
-            memory: (1 << 40) + 2 * offset as usize,
-        };
-        Run::new(Arc::new(gate), ranges.iter().map(extent).collect())
-    }
-
-    #[test]
-    fn each_byte_is_taken_once_and_no_block_crosses_a_range() {
-        let run = run(&[(5 << 20, 300_001), (1_000, 2 << 20), (3 << 20, 1)]);
-        let mut end = (0, 0);
-        let mut lengths = Vec::new();
-        while let Some((position, block)) = run.take(256 << 10) {
-            assert_eq!(position, end.0);
-            assert_eq!(
-                block.memory,
-                (1 << 40)
-                    + 2 * block_start(block.offset) as usize
-                    + (block.offset - block_start(block.offset)) as usize
-            );
-            if block.offset != end.1 {
-                lengths.push(0);
-            }
-            *lengths.last_mut().unwrap() += block.length;
-            end = (position + block.length, block.end());
-        }
-        assert_eq!(lengths, [2 << 20, 1, 300_001]);
-        assert!(!run.has_more());
-
-        fn block_start(offset: u64) -> u64 {
-            let starts = [1_000, 3 << 20, 5 << 20];
-            starts.into_iter().rfind(|start| *start <= offset).unwrap()
-        }
-    }
 
     #[test]
     fn bytes_behind_a_block_in_flight_have_not_arrived() {
-        let run = run(&[(0, 1 << 20), (2 << 20, 1 << 20)]);
-        let mut positions = Vec::new();
-        while let Some((position, _)) = run.take(512 << 10) {
-            positions.push(position);
+        let arrivals = Arrivals::default();
+        for _ in 0..4 {
+            arrivals.taken.lock().recover().take(512);
         }
-        let half = 512 << 10;
-        assert_eq!(run.arrivals.arrived([2 * half]), 0);
-        assert_eq!(run.arrivals.arrived([0]), half);
-        assert_eq!(run.arrivals.arrived([half]), 3 * half);
-        assert_eq!(run.arrivals.arrived([3 * half]), 4 * half);
+        assert_eq!(arrivals.arrived([2 * 512]), 0);
+        assert_eq!(arrivals.arrived([0]), 512);
+        assert_eq!(arrivals.arrived([512]), 3 * 512);
+        assert_eq!(arrivals.arrived([3 * 512]), 4 * 512);
     }
 }

@@ -11,7 +11,7 @@ pub(crate) mod uring;
 
 use std::ops::Deref;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::file::File;
 use crate::file::mapping::Mappings;
 use crate::file::position::{Gate, Operation};
@@ -21,7 +21,7 @@ use crate::file::side::FileSide;
 use crate::gpu::Rows;
 use crate::memory::Memory;
 use crate::options::RouteName;
-use crate::plan::{Block, Extent, Plan, SlotCopy, Span};
+use crate::plan::{Block, Plan, SlotCopy, Span};
 use crate::staging::Ring;
 
 pub(crate) use gds::Gds;
@@ -52,15 +52,6 @@ pub(crate) trait Route: Send + Sync {
 pub(crate) trait Lane {
     /// Moves a block, which may still be in flight on return. An error may concern an earlier block.
     fn carry(&mut self, block: &Block) -> Result<()>;
-
-    /// As [`carry`](Self::carry), for a range that is contiguous in file and memory, is read through
-    /// the page cache and fits a slot.
-    fn carry_range(&mut self, _range: &Extent) -> Result<()> {
-        Err(Error::new(
-            Kind::Internal,
-            "internal error: the route has no ranges",
-        ))
-    }
 
     /// Waits until all blocks have moved.
     fn drain(&mut self) -> Result<()>;

@@ -222,19 +222,6 @@ impl Lane for StagedLane<'_> {
         Ok(())
     }
 
-    fn carry_range(&mut self, range: &Extent) -> Result<()> {
-        let index = self.next_slot()?;
-        let step = if self.idle { FIRST_STEP } else { range.length };
-        self.load(index, range, 0, step)?;
-        self.idle = false;
-        self.in_flight[index] = Some(Loaded {
-            bytes: range.length,
-            to_write: None,
-            direct: false,
-        });
-        Ok(())
-    }
-
     fn drain(&mut self) -> Result<()> {
         let mut index = self.turn;
         for _ in 0..self.slots.len() {

@@ -5,25 +5,26 @@
 //! times. With one GPU, memory has room for that; with two, it does not (docs/decisions/0011).
 
 mod cache;
+mod reading;
 
 use std::sync::OnceLock;
 
 use crate::gpu::Driver;
+pub(crate) use reading::Mark;
 
-/// The share of the last-level cache that slots may take; the rest is for the bytes that are read
-/// into them.
-const SHARE: (u64, u64) = (2, 3);
+/// The share of the last-level cache that the slots of all GPUs may take that are read at the moment;
+/// the rest is for the bytes that are read into them.
+const SHARE: (u64, u64) = (2, 5);
 /// Workers for a GPU, if there are cores for them. More workers copy no faster, and on a host of
 /// several GPUs they slow each other down.
 const LEAST_THREADS: usize = 8;
 const MOST_THREADS: usize = 12;
-const MOST_THREADS_OF_SEVERAL: usize = 10;
-/// The most workers of a GPU that the staging controller tries.
-const MOST_THREADS_TRIED: usize = 16;
 /// Larger blocks leave the caches before the GPU has read them. Smaller ones take more calls, which
-/// pays only where several GPUs share a small cache.
+/// pays only where several GPUs share the cache.
 const MOST_BLOCK: u64 = 4 << 20;
-const LEAST_BLOCK: u64 = 2 << 20;
+const LEAST_BLOCK: u64 = 1 << 20;
+/// The block of several GPUs that share a cache of unknown size.
+const UNKNOWN_BLOCK: u64 = 2 << 20;
 
 /// The number of GPUs of the host: those on its buses, even if this process sees fewer, or else
 /// those of the driver.
@@ -55,8 +56,6 @@ fn count_gpus(devices: &std::path::Path) -> usize {
 pub(crate) struct Staging {
     /// The most workers.
     pub threads: usize,
-    /// The most workers that have cores, beside those of the other GPUs.
-    pub most_threads: usize,
     /// The largest block in bytes.
     pub block: u64,
 }
@@ -65,6 +64,8 @@ pub(crate) struct Staging {
 #[derive(Clone, Copy, Debug)]
 struct Host {
     gpus: usize,
+    /// GPUs into which large reads go at the moment.
+    read: usize,
     cores: usize,
     /// Bytes of the last-level caches.
     cache: Option<u64>,
@@ -72,11 +73,16 @@ struct Host {
 
 impl Staging {
     /// The choice for a read from the page cache into the memory of a GPU, with this number of
-    /// slots a worker.
-    pub(crate) fn of(driver: &Driver, slots: u32, cores: usize) -> Staging {
+    /// slots a worker. A large read has marked its GPU.
+    pub(crate) fn of(driver: &Driver, slots: u32, cores: usize, is_large: bool) -> Staging {
         static CACHE: OnceLock<Option<u64>> = OnceLock::new();
         let host = Host {
             gpus: gpus_of_host(driver).max(1),
+            read: if is_large {
+                reading::gpus_read_now()
+            } else {
+                1
+            },
             cores,
             cache: *CACHE.get_or_init(cache::last_level),
         };
@@ -84,34 +90,24 @@ impl Staging {
     }
 }
 
-/// The default of a host that is described instead of queried, with two slots a worker.
-#[cfg(all(test, not(loom)))]
-pub(crate) fn staging_of(gpus: usize, cores: usize, cache: Option<u64>) -> Staging {
-    let host = Host { gpus, cores, cache };
-    host.staging(2)
-}
-
 impl Host {
     fn staging(&self, slots: u32) -> Staging {
-        let (share, most) = match self.gpus {
+        let share = match self.gpus {
             // The program needs some cores for its own work, too.
-            1 => (self.cores / 4 * 3, MOST_THREADS),
-            gpus => (self.cores / gpus, MOST_THREADS_OF_SEVERAL),
+            1 => self.cores / 4 * 3,
+            gpus => self.cores / gpus,
         };
-        let threads = share.clamp(LEAST_THREADS, most);
-        let slots = threads as u64 * u64::from(slots.max(1));
-        let room = self
-            .cache
-            .map(|bytes| bytes / SHARE.1 * SHARE.0 / self.gpus as u64 / slots);
-        let block = match room.filter(|_| self.gpus > 1) {
-            None => MOST_BLOCK,
-            Some(room) => (1 << room.max(1).ilog2()).clamp(LEAST_BLOCK, MOST_BLOCK),
+        let threads = share.clamp(LEAST_THREADS, MOST_THREADS);
+        let slots = (self.read * threads) as u64 * u64::from(slots.max(1));
+        let block = match self.cache {
+            _ if self.read == 1 => MOST_BLOCK,
+            None => UNKNOWN_BLOCK,
+            Some(bytes) => {
+                let room = bytes / SHARE.1 * SHARE.0 / slots;
+                (room / LEAST_BLOCK * LEAST_BLOCK).clamp(LEAST_BLOCK, MOST_BLOCK)
+            }
         };
-        Staging {
-            threads,
-            most_threads: share.clamp(threads, MOST_THREADS_TRIED),
-            block,
-        }
+        Staging { threads, block }
     }
 }
 
@@ -119,9 +115,10 @@ impl Host {
 mod tests {
     use super::*;
 
-    fn host(gpus: usize, cores: usize, cache_mib: u64) -> Host {
+    fn host(gpus: usize, read: usize, cores: usize, cache_mib: u64) -> Host {
         Host {
             gpus,
+            read,
             cores,
             cache: (cache_mib > 0).then_some(cache_mib << 20),
         }
@@ -129,45 +126,29 @@ mod tests {
 
     #[test]
     fn one_gpu_has_three_quarters_of_the_cores_at_most() {
-        let of_cores = |cores| host(1, cores, 300).staging(2).threads;
+        let of_cores = |cores| host(1, 1, cores, 300).staging(2).threads;
         assert_eq!([4, 12, 16, 32].map(of_cores), [8, 9, 12, 12]);
     }
 
     #[test]
-    fn a_small_cache_halves_the_blocks_of_several_gpus_and_no_more() {
-        let block = |gpus, cache| host(gpus, 32, cache).staging(2).block >> 20;
-        assert_eq!([0, 300, 100, 16].map(|cache| block(2, cache)), [4, 4, 2, 2]);
-        assert_eq!([0, 16].map(|cache| block(1, cache)), [4, 4]);
-    }
-
-    #[test]
-    fn slots_of_two_gpus_fit_the_cache_together() {
-        let two = host(2, 32, 300).staging(2);
-        assert_eq!((two.threads, two.block), (10, 4 << 20));
-        let bytes = 2 * 2 * two.threads as u64 * two.block;
-        assert!(bytes <= 300 << 20);
+    fn slots_of_all_gpus_that_are_read_take_a_share_of_the_cache() {
+        let block = |read, cache| host(8, read, 128, cache).staging(2).block >> 20;
+        assert_eq!([1, 2, 4, 8].map(|read| block(read, 300)), [4, 2, 1, 1]);
+        assert_eq!([1, 2, 4, 8].map(|read| block(read, 1200)), [4, 4, 4, 2]);
+        assert_eq!([1, 2].map(|read| block(read, 16)), [4, 1]);
+        assert_eq!([1, 2].map(|read| block(read, 0)), [4, 2]);
     }
 
     #[test]
     fn more_slots_per_worker_are_smaller() {
-        assert_eq!(host(2, 32, 300).staging(4).block, 2 << 20);
+        assert_eq!(host(2, 2, 32, 300).staging(4).block, 1 << 20);
     }
 
     #[test]
     fn the_workers_of_all_gpus_have_cores_but_none_has_fewer_than_eight() {
-        assert_eq!(host(8, 128, 600).staging(2).threads, 10);
-        assert_eq!(host(8, 72, 600).staging(2).threads, 9);
-        assert_eq!(host(2, 8, 300).staging(2).threads, 8);
-    }
-
-    #[test]
-    fn more_workers_are_tried_only_where_the_gpu_has_cores_for_them() {
-        let most = |gpus, cores| host(gpus, cores, 300).staging(2).most_threads;
-        assert_eq!([4, 16, 32].map(|cores| most(1, cores)), [8, 12, 16]);
-        assert_eq!(
-            [8, 24, 32, 128].map(|cores| most(2, cores)),
-            [8, 12, 16, 16]
-        );
+        assert_eq!(host(8, 8, 128, 600).staging(2).threads, 12);
+        assert_eq!(host(8, 8, 72, 600).staging(2).threads, 9);
+        assert_eq!(host(2, 2, 8, 300).staging(2).threads, 8);
     }
 
     #[test]

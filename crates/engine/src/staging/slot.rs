@@ -2,7 +2,6 @@
 
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use penstock_sys::cuda;
 
@@ -23,7 +22,6 @@ struct Fitness {
 /// returned, so a block costs neither an allocation nor a system call besides its I/O.
 pub struct Ring {
     ledger: Ledger<Fitness, Pages>,
-    made: AtomicU64,
 }
 
 /// A slot for the sole use of one worker. Dropping it returns it to the ring.
@@ -37,29 +35,12 @@ impl Ring {
     pub fn new(capacity: u64) -> Ring {
         Ring {
             ledger: Ledger::new(capacity),
-            made: AtomicU64::new(0),
         }
     }
 
     /// The most bytes that all slots may have in total.
     pub fn capacity(&self) -> u64 {
         self.ledger.capacity()
-    }
-
-    /// The number of slots that were allocated so far.
-    pub(crate) fn made(&self) -> u64 {
-        self.made.load(Relaxed)
-    }
-
-    fn make(
-        &self,
-        bytes: u64,
-        node: Option<u32>,
-        context: Option<&Arc<OwnContext>>,
-    ) -> Result<Pages> {
-        let pages = slot_pages(bytes, node, context);
-        self.made.fetch_add(1, Relaxed);
-        pages
     }
 
     /// A slot of at least `bytes`, pinned if a context is given. Waits while the ring is used up, so the
@@ -72,7 +53,7 @@ impl Ring {
         let fitness = fitness(context);
         let item = self
             .ledger
-            .acquire(fitness, bytes, || self.make(bytes, fitness.node, context))?;
+            .acquire(fitness, bytes, || slot_pages(bytes, fitness.node, context))?;
         Ok(Slot {
             ring: self,
             item: Some(item),
@@ -91,7 +72,7 @@ impl Ring {
         let bytes = slot_size(bytes)?;
         let fitness = fitness(context);
         self.ledger
-            .try_acquire(fitness, bytes, || self.make(bytes, fitness.node, context))
+            .try_acquire(fitness, bytes, || slot_pages(bytes, fitness.node, context))
             .transpose()
             .map(|item| {
                 item.map(|item| Slot {

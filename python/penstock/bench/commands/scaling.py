@@ -62,7 +62,6 @@ def scaling(
     without MPI has no shared writes: Penstock writes without HDF5. With replicated, each gets all
     of one file.
 
-    The JSON has what the staging controllers of the ranks measured and chose, window by window.
     With --grid, each explicit setting is measured in turn with the rest.
     """
     asked = chosen(kinds, _KINDS, "kind")
@@ -109,9 +108,6 @@ def scaling(
         for plan in _plans(session, kind, buffer, read, options, states, fsync):
             _race(session, table, plan)
     session.tables.append(table)
-    found = staging.of_all(ranks)
-    session.settings["staging"] = found
-    session.figures += staging.figures(found)
 
 
 def _plans(
