@@ -45,11 +45,12 @@ rust_tests() {
     local test status=0 code
     for test in dist-gpu/bin/*; do
         [[ -x $test ]] || continue
-        echo "-- ${test##*/}"
         code=0
-        PENSTOCK_TEST_DIR=$files timeout 90 "$test" </dev/null || code=$?
+        PENSTOCK_TEST_DIR=$files timeout 90 "$test" </dev/null >"$logs/rust" 2>&1 || code=$?
+        echo "-- ${test##*/}: $(grep '^test result' "$logs/rust")"
         ((code == 0)) && continue
         # A process can also end badly after all of its tests have passed.
+        cat "$logs/rust"
         echo "-- ${test##*/} FAILED, exit status $code"
         status=1
     done
@@ -101,9 +102,9 @@ report() {
 }
 
 export files logs site
-export -f udev_entry rust_tests hdf5_programs driver_programs connector_programs report
+export -f rust_tests hdf5_programs driver_programs connector_programs report
 part "machine" 60 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-part "udev entry" 30 bash -c 'udev_entry "$files"'
+udev_entry "$files"
 # In as many processes as there are cores, less two, where pytest-xdist is, which takes a tenth of the
 # time; at most 14, because they share the first GPU. -v leaves the name of each test in the log.
 # gpu-bench.sh runs the benchmarks, so their smoke test is left out.

@@ -74,8 +74,9 @@ PYTHON
 )
 export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
-gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ')
-cores=$(nproc)
+# Not "gpus" nor "cpus": legate takes exported variables of these names for lists of devices.
+gpu_count=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ')
+core_count=$(nproc)
 export LEGATE_AUTO_CONFIG=0 PENSTOCK_TEST_LEGATE=$environment/bin/python
 
 # Legate's options. Its memory, in MiB, is what a part needs, because Penstock and CuPy need some of the GPU's,
@@ -129,7 +130,7 @@ part() {
 versions() {
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null
     echo "libraries: $libraries"
-    LEGATE_CONFIG=$(processors "$gpus" 1 1000 1000) python - <<'PYTHON'
+    LEGATE_CONFIG=$(processors "$gpu_count" 1 1000 1000) python - <<'PYTHON'
 import h5py, legate.core, numpy, penstock
 machine = legate.core.get_legate_runtime().get_machine()
 print(machine)
@@ -156,11 +157,13 @@ rates() {
     for size in ${PENSTOCK_LEGATE_SIZES:-64MiB 512MiB 4GiB}; do
         sizes+=(--size "$size")
     done
-    # The largest array, and as much for a buffer of Legate's own reader.
-    LEGATE_CONFIG=$(processors "$gpus" 2 10000 16000)
-    export LEGATE_CONFIG
     python scripts/legate-rates.py files "$folder" "${sizes[@]}" || return
     python scripts/legate-rates.py alone "$folder" || status=1
+    # The largest array, and as much for a buffer of Legate's own reader.
+    export LEGATE_CONFIG
+    LEGATE_CONFIG=$(processors "$((gpu_count > 0))" 2 10000 16000)
+    within 60 python scripts/legate-rates.py one "$folder" || status=1
+    LEGATE_CONFIG=$(processors "$gpu_count" 2 10000 16000)
     within 60 python scripts/legate-rates.py penstock "$folder" || status=1
     # An error of Legate's own reader is no failure of this part. It can end the process, and the next one
     # continues with the next file.
@@ -179,9 +182,14 @@ rates() {
 # A program with imports of legate.io.hdf5 only.
 unchanged() {
     export LEGATE_CONFIG
-    LEGATE_CONFIG=$(processors "$gpus" 1 1000 1000)
+    LEGATE_CONFIG=$(processors "$gpu_count" 1 1000 1000)
     python -m penstock_command run --legate --report --report-to "$files/report.json" -- \
-        legate --gpus "$gpus" tests/legate/round_trip.py "$files/from.h5" "$files/to.h5" || return
+        legate --gpus "$gpu_count" tests/legate/round_trip.py "$files/from.h5" "$files/to.h5" \
+        >"$files/unchanged.log" 2>&1
+    local status=$?
+    cat "$files/unchanged.log"
+    # Legate goes on by its CPUs where it finds no GPU.
+    ((status == 0)) && ! grep -q 'gpus requested' "$files/unchanged.log" || return 1
     python - "$files/report.json" <<'PYTHON'
 import collections, json, sys
 moved = collections.Counter()
@@ -196,7 +204,7 @@ PYTHON
 repetition() {
     local run codes
     python scripts/legate-rates.py files "$files/hang" --size 64MiB || return
-    seq "$runs" | xargs -P "$((cores > 16 ? cores / 8 : 2))" -I{} bash -c 'once {}'
+    seq "$runs" | xargs -P "$((core_count > 16 ? core_count / 8 : 2))" -I{} bash -c 'once {}'
     for run in "$files"/run-*.code; do
         [[ $(<"$run") = 0 ]] || { echo "-- $run: exit status $(<"$run")" && cat "${run%.code}.log"; }
     done
@@ -209,22 +217,22 @@ repetition() {
 
 # once NUMBER
 once() {
-    local limit=60 code=0 cpus=$((cores > 5 ? cores - 4 : 1))
+    local limit=60 code=0 cpus=$((core_count > 5 ? core_count - 4 : 1))
     # A run that the end of the part would end could be taken for one that hangs.
     ((part_end - EPOCHSECONDS > limit)) || return 0
-    LEGATE_RATES_STACKS_AFTER=$((limit - 5)) LEGATE_CONFIG=$(processors "$gpus" "$cpus" 1000 1000) \
+    LEGATE_RATES_STACKS_AFTER=$((limit - 5)) LEGATE_CONFIG=$(processors "$gpu_count" "$cpus" 1000 1000) \
         within "$limit" python scripts/legate-rates.py once "$files"/hang/gzip-*.h5 \
         >"$files/run-$1.log" 2>&1 || code=$?
     echo "$code" >"$files/run-$1.code"
 }
 
-export files runs gpus cores libraries
+export files runs gpu_count core_count libraries
 export -f udev_entry processors within versions suite rates unchanged repetition once
 part "machine" 60 bash -c versions
-if ((gpus > 0)); then
+if ((gpu_count > 0)); then
     part "udev entry" 20 bash -c 'udev_entry "$files"'
     part "tests, 1 GPU" 130 bash -c 'suite 1'
-    ((gpus > 1)) && part "tests, 2 GPUs" 130 bash -c 'suite 2'
+    ((gpu_count > 1)) && part "tests, 2 GPUs" 130 bash -c 'suite 2'
 else
     part "tests, CPUs" 130 bash -c 'suite 0'
 fi

@@ -3,8 +3,9 @@
 
     scripts/legate-rates.py files FOLDER [--size SIZE]...    # make the files
     scripts/legate-rates.py alone FOLDER                     # ps.read on one GPU, without Legate
-    legate --gpus 1 scripts/legate-rates.py penstock FOLDER  # penstock.dist.legate
-    legate --gpus 1 scripts/legate-rates.py legate FOLDER    # legate.io.hdf5
+    legate --gpus 1 scripts/legate-rates.py one FOLDER       # penstock.dist.legate by one GPU
+    legate --gpus 2 scripts/legate-rates.py penstock FOLDER  # by all GPUs
+    legate --gpus 2 scripts/legate-rates.py legate FOLDER    # legate.io.hdf5 by all GPUs
     scripts/legate-rates.py table FOLDER                     # a line for each file
     legate --gpus 1 scripts/legate-rates.py once FILE        # one checked read by GPUs, one by CPUs
 
@@ -161,7 +162,7 @@ def by_legate(from_file: Callable[[Any, str], Any]) -> Callable[[Path], float]:
 def reader(name: str) -> Callable[[Path], float]:
     if name == "alone":
         return alone()
-    if name == "penstock":
+    if name in ("one", "penstock"):
         from penstock.dist.legate import from_file
     else:
         from legate.io.hdf5 import from_file
@@ -208,25 +209,26 @@ def measure(name: str, folder: Path) -> int:
 def table(folder: Path) -> int:
     """Print a line for each file; return 1 if one was not read by Penstock."""
     results: dict[str, dict[str, float | str]] = {}
-    for name in ("penstock", "legate", "alone"):
+    for name in ("penstock", "legate", "alone", "one"):
         path = folder / f"{name}.json"
         results[name] = json.loads(path.read_text()) if path.exists() else {}
     status = 0
     ratios, shares = [], []
     for path in files(folder):
         size = expected(path)[1]
-        ours, theirs, one = (seconds.get(path.stem) for seconds in results.values())
+        ours, theirs, alone, one = (seconds.get(path.stem) for seconds in results.values())
         print(
             f"{path.stem.partition('-')[0]:10} {size_in_words(size):>7}:"
             f"  penstock {_rate(size, ours)}, legate {_rate(size, theirs)},"
-            f" ratio {_ratio(theirs, ours)};  ps.read {_rate(size, one)},"
-            f" penstock's share of it {_ratio(one, ours)}"
+            f" ratio {_ratio(theirs, ours)};  one GPU {_rate(size, one)},"
+            f" its share of ps.read's {_rate(size, alone)} {_ratio(alone, one)},"
+            f" all GPUs to one {_ratio(one, ours)}"
         )
         if not isinstance(ours, float):
             status = 1
             continue
         ratios += [theirs / ours] if isinstance(theirs, float) else []
-        shares += [one / ours] if isinstance(one, float) else []
+        shares += [alone / one] if isinstance(alone, float) and isinstance(one, float) else []
     print(f"ratio {_span(ratios)}, share of ps.read {_span(shares)}")
     return status
 
@@ -269,7 +271,7 @@ def once(path: Path) -> int:
 def main() -> int:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    commands = ("files", "alone", "penstock", "legate", "table", "once")
+    commands = ("files", "alone", "one", "penstock", "legate", "table", "once")
     parser.add_argument("command", choices=commands)
     parser.add_argument("path", type=Path)
     parser.add_argument("--size", action="append", help=f"{', '.join(SIZES)} by default")

@@ -38,8 +38,7 @@ struct Shared {
     arrived: Condvar,
     /// Whether there are tasks, for the thread that looks for them without the lock.
     has_tasks: AtomicBool,
-    /// Whether a thread looks for tasks before it sleeps.
-    watches: bool,
+    cores: usize,
 }
 
 #[derive(Default)]
@@ -57,8 +56,12 @@ struct Queue {
 }
 
 impl Queue {
-    fn limit(&self) -> usize {
-        self.wanted.values().sum::<usize>().max(LEAST)
+    /// No request adds threads beyond the processors to those of others, since each that decodes wants
+    /// all of them.
+    fn limit(&self, cores: usize) -> usize {
+        let most = self.wanted.values().max().copied().unwrap_or(0);
+        let all: usize = self.wanted.values().sum();
+        all.min(cores).max(most).max(LEAST)
     }
 
     /// Returns how many sleeping threads the caller must wake, and counts them.
@@ -83,7 +86,7 @@ impl Workers {
                 queue: Mutex::new(Queue::default()),
                 arrived: Condvar::new(),
                 has_tasks: AtomicBool::new(false),
-                watches: cores >= WATCHED_FROM,
+                cores,
             }),
         }
     }
@@ -92,8 +95,8 @@ impl Workers {
     /// a GPU, or of the host.
     ///
     /// The engine keeps as many threads as the most demanding request so far wanted for each GPU and
-    /// for the host, so that reads into several GPUs do not share the threads of one. It keeps a least
-    /// number, so that a request that hangs does not stop all others. If no thread can be started,
+    /// for the host, if there are processors for them, so that reads into several GPUs do not share the
+    /// threads of one. It keeps a least number, so that a request that hangs does not stop all others. If no thread can be started,
     /// returns the tasks, for the submitter to carry out.
     pub(crate) fn submit(
         &self,
@@ -106,7 +109,7 @@ impl Workers {
         *most = threads.max(*most);
         let wanted = (queue.tasks.len() + tasks.len())
             .saturating_sub(queue.idle + usize::from(queue.is_watched))
-            .min(queue.limit().saturating_sub(queue.threads));
+            .min(queue.limit(self.shared.cores).saturating_sub(queue.threads));
         if !self.start_threads(&mut queue, wanted) {
             return Err(tasks);
         }
@@ -153,7 +156,7 @@ impl Shared {
                 let _ = catch_unwind(AssertUnwindSafe(task));
                 has_watched = false;
                 queue = self.queue.lock().recover();
-            } else if self.watches && !queue.is_watched && !has_watched {
+            } else if self.cores >= WATCHED_FROM && !queue.is_watched && !has_watched {
                 queue = self.watch(queue);
                 has_watched = true;
             } else {
@@ -224,7 +227,7 @@ mod tests {
 
     #[test]
     fn requests_for_each_memory_have_the_threads_that_they_want() {
-        let workers = Workers::new(WATCHED_FROM);
+        let workers = Workers::new(2 * LEAST);
         let barrier = Arc::new(std::sync::Barrier::new(2 * LEAST + 1));
         for device in [Some(0), Some(1)] {
             let tasks = (0..LEAST).map(|_| {

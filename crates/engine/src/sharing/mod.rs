@@ -23,6 +23,7 @@ const MOST_THREADS: usize = 12;
 /// pays only where several GPUs share the cache.
 const MOST_BLOCK: u64 = 4 << 20;
 const LEAST_BLOCK: u64 = 1 << 20;
+const BLOCK_STEP: u64 = 512 << 10;
 /// The block of several GPUs that share a cache of unknown size.
 const UNKNOWN_BLOCK: u64 = 2 << 20;
 
@@ -104,7 +105,7 @@ impl Host {
             None => UNKNOWN_BLOCK,
             Some(bytes) => {
                 let room = bytes / SHARE.1 * SHARE.0 / slots;
-                (room / LEAST_BLOCK * LEAST_BLOCK).clamp(LEAST_BLOCK, MOST_BLOCK)
+                (room / BLOCK_STEP * BLOCK_STEP).clamp(LEAST_BLOCK, MOST_BLOCK)
             }
         };
         Staging { threads, block }
@@ -132,11 +133,12 @@ mod tests {
 
     #[test]
     fn slots_of_all_gpus_that_are_read_take_a_share_of_the_cache() {
-        let block = |read, cache| host(8, read, 128, cache).staging(2).block >> 20;
-        assert_eq!([1, 2, 4, 8].map(|read| block(read, 300)), [4, 2, 1, 1]);
-        assert_eq!([1, 2, 4, 8].map(|read| block(read, 1200)), [4, 4, 4, 2]);
-        assert_eq!([1, 2].map(|read| block(read, 16)), [4, 1]);
-        assert_eq!([1, 2].map(|read| block(read, 0)), [4, 2]);
+        let kib = |read, cache| host(8, read, 128, cache).staging(2).block >> 10;
+        let of_cache = |cache| [1, 2, 4, 8].map(|read| kib(read, cache));
+        assert_eq!(of_cache(300), [4096, 2560, 1024, 1024]);
+        assert_eq!(of_cache(1200), [4096, 4096, 4096, 2560]);
+        assert_eq!(of_cache(16), [4096, 1024, 1024, 1024]);
+        assert_eq!(of_cache(0), [4096, 2048, 2048, 2048]);
     }
 
     #[test]
