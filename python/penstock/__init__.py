@@ -7,6 +7,8 @@
 ...     x = f["group/rho"].read(device="cuda")
 """
 
+from typing import TYPE_CHECKING, Any
+
 from penstock._native import lib as _lib
 from penstock._native import text as _text
 from penstock._options import OptionKeys, options
@@ -30,9 +32,6 @@ from penstock.errors import (
 )
 from penstock.gpu import init
 from penstock.hdf5.columns import read_columns
-from penstock.hdf5.dataset import Dataset
-from penstock.hdf5.file import File
-from penstock.hdf5.group import Group
 from penstock.hdf5.many import read_many
 from penstock.hdf5.reading import read, read_async
 from penstock.hdf5.registration import register_with_others as _register_with_others
@@ -44,9 +43,25 @@ from penstock.report import Report, last_report
 from penstock.request import Request
 from penstock.transfer import load, load_async, save, save_async
 
+if TYPE_CHECKING:
+    from penstock.hdf5.dataset import Dataset
+    from penstock.hdf5.file import File
+    from penstock.hdf5.group import Group
+
 __version__: str = _text(_lib.penstock_version())
 
 _register_with_others()
+
+
+def __getattr__(name: str) -> Any:
+    """Import the classes that derive from h5py's, and h5py, when they are first used."""
+    if name not in ("Dataset", "File", "Group"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from penstock.hdf5 import dataset, file, group
+
+    globals().update(Dataset=dataset.Dataset, File=file.File, Group=group.Group)
+    return globals()[name]
+
 
 __all__ = [
     "CancelledError",

@@ -18,12 +18,6 @@ EXPECTED = {
     "test_dataset_getitem.Test1DFloat::test_indexlist_nonmonotonic": LISTS,
     "test_dataset_getitem.Test1DFloat::test_indexlist_repeated": LISTS,
     "test_file2.TestDealloc::test_autoclose": "an object keeps the File that it came from",
-    "test_vds.test_highlevel_vds.TestPercivalHighLevel::test_percival_source_from_dataset": (
-        "h5py.VirtualSource takes h5py's datasets only: dataset.h5py"
-    ),
-    "test_vds.test_highlevel_vds.VDSUnlimitedTestCase::test_unlimited_axis": (
-        "h5py.VirtualSource takes h5py's datasets only: dataset.h5py"
-    ),
 }
 """Tests that fail with Penstock's classes alone, with the reason."""
 

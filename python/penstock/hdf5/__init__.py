@@ -1,7 +1,7 @@
 """HDF5 files and their datasets. A transfer takes four steps, each in a module of its own.
 
-1. **Open**: ``file`` opens a file by h5py, ``group`` and ``dataset`` have the methods of what is
-   in it, ``objects`` those of all three. ``create`` makes new datasets, ``pickling`` opens a file
+1. **Open**: ``file``, ``group`` and ``dataset`` have subclasses of h5py's classes, ``objects``
+   what they have in common. ``create`` makes new datasets, ``pickling`` opens a file
    again elsewhere, ``copying`` prepares copies of objects, and ``source`` opens what
    ``"file.h5:name"`` names. ``library`` binds the native
    library to h5py's copy of HDF5 and gives its lock.

@@ -22,7 +22,7 @@ from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError,
 from penstock.hdf5 import dropped, lists, memory_types, pending, references, varying, virtual
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
-from penstock.hdf5.library import explain, is_virtual, lock
+from penstock.hdf5.library import explain, is_virtual, lock, plain
 from penstock.hdf5.runs import Runs
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import HOST, Device, allocate, is_numpy
@@ -75,7 +75,7 @@ def read(
         reason: Why h5py reads it, for the report.
         how: How the elements are decoded; ``None`` if they stay as they are.
     """
-    start = perf_counter_ns()
+    start, dataset = perf_counter_ns(), plain(dataset)
     if out is None and is_numpy(device):
         value = _value(dataset, selection, dtype, how)
         return _finished(value, getattr(value, "nbytes", 0), HOST, start, reason)
@@ -221,7 +221,7 @@ def write(
         submit_options: The stream and the options of the call.
         reason: Why h5py writes it, for the report.
     """
-    start = perf_counter_ns()
+    start, dataset = perf_counter_ns(), plain(dataset)
     stream, options = submit_options.stream, submit_options.options
     value, device = array, HOST
     _, names = selections.split(selection)

@@ -22,7 +22,6 @@ from penstock.hdf5 import times
 from penstock.hdf5.blocks import blocks
 from penstock.hdf5.many import read_many, start_into
 from penstock.hdf5.memory_types import with_formats
-from penstock.hdf5.objects import unwrap
 from penstock.hdf5.source import split
 from penstock.placement import (
     HOST,
@@ -87,7 +86,6 @@ def read_columns(
         if isinstance(table, str):
             path, name = split(table)
             table = opened.enter_context(h5py.File(path, "r"))[name or "/"]
-        table = unwrap(table)
         if not isinstance(table, h5py.Group):
             return _fields(table, columns, where, options)
         if isinstance(table.get("table"), h5py.Dataset):

@@ -11,7 +11,7 @@ from penstock import arrays, frameworks
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5 import dropped, memory_types
-from penstock.hdf5.library import make_durable
+from penstock.hdf5.library import make_durable, plain
 from penstock.hdf5.writing import write
 from penstock.records import has_padding, in_c_order, of_type
 from penstock.shapes import Shape, lengths_of
@@ -41,7 +41,7 @@ def create(
         is_value = isinstance(data, (list, tuple, np.generic))
         if is_value and isinstance(wanted, np.dtype) and has_padding(wanted):
             data = of_type(data, wanted)
-        made = group.create_dataset(name, lengths, kind, data, **arguments)
+        made = plain(group).create_dataset(name, lengths, kind, data, **arguments)
         dropped.adopt(made, file)
         dropped.watch(made)
         if data is not None:
@@ -51,7 +51,7 @@ def create(
     if math.prod(lengths) != math.prod(view.shape):
         raise InvalidError(f"data of shape {view.shape} do not fill a dataset of shape {lengths}")
     kind = _h5py_dtype(getattr(data, "dtype", view.dtype) if dtype is None else dtype)
-    made = group.create_dataset(name, lengths, kind, **arguments)
+    made = plain(group).create_dataset(name, lengths, kind, **arguments)
     dropped.adopt(made, file)
     if lengths == view.shape:
         write(made, data, stream=stream)

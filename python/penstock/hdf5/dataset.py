@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
+import h5py
 import numpy as np
 
 from penstock import request
@@ -50,8 +51,14 @@ ALL: tuple[()] = ()
 """The selection of a whole dataset."""
 
 
-class Dataset(Object):
-    """A dataset of an HDF5 file, which does what an ``h5py.Dataset`` does.
+def _created_with(name: str) -> Any:
+    """Return the property of that name of ``h5py.Dataset``, which depends on how it was created."""
+    documented = getattr(h5py.Dataset, name).__doc__
+    return property(lambda dataset: creation_property(dataset, name), doc=documented)
+
+
+class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
+    """A dataset of an HDF5 file: an ``h5py.Dataset`` that reads and writes by Penstock.
 
     ``dataset[selection]`` is a NumPy array, or what h5py returns for scalars, strings and other
     objects. :meth:`read` puts the elements into the memory of a GPU or into a given array.
@@ -61,156 +68,59 @@ class Dataset(Object):
         file: The file that it was reached from.
     """
 
-    def __init__(self, dataset: Any, file: File | None = None) -> None:
-        import h5py
+    _class = h5py.Dataset
+    # What h5py returns.
+    shape: tuple[int, ...] | None
+    maxshape: tuple[int | None, ...] | None
+    dtype: np.dtype[Any]
+    ndim: int
+    size: int | None
+    nbytes: int
 
-        known = isinstance(dataset, (Dataset, h5py.Dataset))
-        super().__init__(dataset if known else h5py.Dataset(dataset), file)
-        dropped.adopt(self._h5py, file)
+    def __init__(self, dataset: Any, file: File | None = None) -> None:
+        self._adopt(dataset if isinstance(dataset, h5py.Dataset) else h5py.Dataset(dataset), file)
+        # h5netcdf asks an object for the module of its class.
+        self.__module__ = h5py.Dataset.__module__
         self._quick: QuickReader | None = None
 
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """Lengths of the dimensions; ``None`` for a null dataspace. Setting it resizes."""
-        shape: tuple[int, ...] | None = self._h5py.shape
-        return shape
-
-    @shape.setter
-    def shape(self, shape: tuple[int, ...]) -> None:
-        self.resize(shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The data type as which h5py reads it."""
-        dtype: np.dtype[Any] = self._h5py.dtype
-        return dtype
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return int(self._h5py.ndim)
-
-    @property
-    def size(self) -> int | None:
-        """The number of elements; ``None`` for a null dataspace."""
-        size: int | None = self._h5py.size
-        return size
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the elements in memory, as h5py reads them."""
-        return int(self._h5py.nbytes)
-
-    @property
-    def maxshape(self) -> tuple[int | None, ...] | None:
-        """Lengths to which the dimensions can be resized; ``None`` for no limit."""
-        maxshape: tuple[int | None, ...] | None = self._h5py.maxshape
-        return maxshape
-
-    @property
-    def chunks(self) -> tuple[int, ...] | None:
-        """Lengths of a chunk; ``None`` if the dataset is not chunked."""
-        chunks: tuple[int, ...] | None = creation_property(self._h5py, "chunks")
-        return chunks
-
-    @property
-    def compression(self) -> str | None:
-        """h5py's name of the compression filter, such as ``"gzip"``."""
-        compression: str | None = creation_property(self._h5py, "compression")
-        return compression
-
-    @property
-    def compression_opts(self) -> Any:
-        """The settings of the compression filter, such as the level of gzip."""
-        return creation_property(self._h5py, "compression_opts")
-
-    @property
-    def filter_ids(self) -> tuple[int, ...]:
-        """HDF5's numbers of the filters, in the order in which a write applies them."""
-        numbers: tuple[int, ...] = creation_property(self._h5py, "filter_ids")
-        return numbers
-
-    @property
-    def filter_names(self) -> tuple[str, ...]:
-        """The names of the filters, in the same order."""
-        names: tuple[str, ...] = creation_property(self._h5py, "filter_names")
-        return names
-
-    @property
-    def shuffle(self) -> bool:
-        """Whether the bytes of chunks are shuffled."""
-        return bool(creation_property(self._h5py, "shuffle"))
-
-    @property
-    def fletcher32(self) -> bool:
-        """Whether chunks have a checksum."""
-        return bool(creation_property(self._h5py, "fletcher32"))
-
-    @property
-    def scaleoffset(self) -> int | None:
-        """The setting of the scale-offset filter; ``None`` without it."""
-        scaleoffset: int | None = creation_property(self._h5py, "scaleoffset")
-        return scaleoffset
-
-    @property
-    def fillvalue(self) -> Any:
-        """The value of elements that were never written."""
-        return creation_property(self._h5py, "fillvalue")
-
-    @property
-    def external(self) -> list[tuple[str, int, int]] | None:
-        """Name, offset and bytes of each external file; ``None`` if there is none."""
-        external: list[tuple[str, int, int]] | None = creation_property(self._h5py, "external")
-        return external
+    chunks = _created_with("chunks")
+    compression = _created_with("compression")
+    compression_opts = _created_with("compression_opts")
+    filter_ids = _created_with("filter_ids")
+    filter_names = _created_with("filter_names")
+    shuffle = _created_with("shuffle")
+    fletcher32 = _created_with("fletcher32")
+    scaleoffset = _created_with("scaleoffset")
+    fillvalue = _created_with("fillvalue")
+    external = _created_with("external")
 
     @property
     def is_virtual(self) -> bool:
         """Whether the dataset consists of parts of other datasets."""
-        return is_virtual(self._h5py)
+        return is_virtual(self)
 
     def virtual_sources(self) -> Any:
         """Return the parts of a virtual dataset, as h5py describes them."""
-        with creation_properties(self._h5py) as known:
+        with creation_properties(self) as known:
             return known.virtual_sources()
-
-    @property
-    def dims(self) -> Any:
-        """Labels and scales of the dimensions, h5py's ``DimensionManager``."""
-        return self._h5py.dims
-
-    @property
-    def is_scale(self) -> bool:
-        """Whether the dataset is a scale of a dimension."""
-        return bool(self._h5py.is_scale)
-
-    def make_scale(self, name: str = "") -> None:
-        """Make the dataset a scale, to be attached to a dimension of another one."""
-        self._h5py.make_scale(name)
 
     def __getitem__(self, selection: Any) -> Any:
         """Read selected elements to host memory: see :func:`penstock.read`."""
         quick = self._quick or self._quick_reader()
-        found, is_filled = quick.read(self._h5py, selection)
+        found, is_filled = quick.read(self, selection)
         if is_filled:
             return found
-        return reading.read_new(self._h5py, selection, found)
+        return reading.read_new(self, selection, found)
 
     def __setitem__(self, selection: Any, array: Any) -> None:
         """Write selected elements from an array in any memory: see :func:`penstock.write`."""
         self.write(array, selection)
 
-    def __len__(self) -> int:
-        return len(self._h5py)
-
-    def len(self) -> int:
-        """The length of the first dimension."""
-        return int(self._h5py.len())
-
     def __iter__(self) -> Iterator[Any]:
         """Read along the first dimension, several indices at a time if the file cannot change."""
         if not self.shape:
             raise TypeError("a dataset without dimensions cannot be iterated over")
-        step = rows_at_a_time(self._h5py)
+        step = rows_at_a_time(self)
         for start in range(0, len(self), step):
             try:
                 rows = self[start : start + step]
@@ -240,14 +150,14 @@ class Dataset(Object):
         is_narrow = memory_types.has_narrow_integers(self.id.get_type())
         if kinds <= set("iuf") or is_narrow:
             return View(self, wanted, lambda selection: self.read(selection, dtype=wanted))
-        return self._view(wanted, self._h5py.astype(wanted))  # which HDF5 may refuse to convert
+        return self._view(wanted, self.h5py.astype(wanted))  # which HDF5 may refuse to convert
 
     def asstr(self, encoding: str | None = None, errors: str = "strict") -> View:
         """Return a view that reads strings as ``str``.
 
         >>> names = dataset.asstr()[:]
         """
-        return self._view(object, self._h5py.asstr(encoding, errors))
+        return self._view(object, self.h5py.asstr(encoding, errors))
 
     def fields(self, names: str | Iterable[str]) -> View:
         """Return a view that reads some fields of structures.
@@ -255,7 +165,7 @@ class Dataset(Object):
         >>> points = dataset.fields(["x", "y"])[:]
         """
         chosen = (names,) if isinstance(names, str) else tuple(names)
-        view = self._h5py.fields(names if isinstance(names, str) else chosen)  # checks the names
+        view = self.h5py.fields(names if isinstance(names, str) else chosen)  # checks the names
         if not chosen:
             return self._view(np.dtype([]), view)
         dtype = selections.field_dtype(self.dtype, chosen)
@@ -275,14 +185,14 @@ class Dataset(Object):
         """Return a view that reads by a view of h5py."""
 
         def read(selection: Any) -> Any:
-            selection, reorder = lists.readable(self._h5py, selection)
+            selection, reorder = lists.readable(self, selection)
             with lock():
-                pending.wait_for_dataset(self._h5py, request.READ)
-                virtual.refuse_misread(self._h5py, selection)
+                pending.wait_for_dataset(self, request.READ)
+                virtual.refuse_misread(self, selection)
                 try:
                     value = view[selection]
                 except OSError as error:
-                    explain(self._h5py, error)
+                    explain(self, error)
                     raise
             varying.correct(value, np.dtype(dtype))
             return value if reorder is None else reorder(np.asarray(value))
@@ -309,11 +219,11 @@ class Dataset(Object):
         device = place(device, like, pin, out)
         quick = self._quick or self._quick_reader()
         return reading.read_placed(
-            self._h5py, quick, selection, out, device, dtype, stream, options, cf=cf
+            self, quick, selection, out, device, dtype, stream, options, cf=cf
         )
 
     def _quick_reader(self) -> QuickReader:
-        self._quick = QuickReader.of(self._h5py)
+        self._quick = QuickReader.of(self)
         return self._quick
 
     def write(
@@ -328,7 +238,7 @@ class Dataset(Object):
 
         >>> f["group/rho"].write(t)
         """
-        writing.write(self._h5py, array, selection, stream=stream, **options)
+        writing.write(self, array, selection, stream=stream, **options)
 
     def read_async(
         self,
@@ -350,9 +260,7 @@ class Dataset(Object):
         """
         device = place(device, like, pin, out)
         quick = self._quick or self._quick_reader()
-        return reading.start(
-            self._h5py, quick, selection, out, device, dtype, stream, options, cf=cf
-        )
+        return reading.start(self, quick, selection, out, device, dtype, stream, options, cf=cf)
 
     def write_async(
         self,
@@ -366,7 +274,7 @@ class Dataset(Object):
 
         >>> f["group/rho"].write_async(t).wait()
         """
-        return writing.write_async(self._h5py, array, selection, stream=stream, **options)
+        return writing.write_async(self, array, selection, stream=stream, **options)
 
     def read_direct(self, dest: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
         """Read into a part of an array, by default the whole of it, as ``h5py.Dataset`` does.
@@ -376,7 +284,7 @@ class Dataset(Object):
             source_sel: The elements to read, an index such as ``np.s_[0:10]``.
             dest_sel: Where they go in ``dest``.
         """
-        direct.read(self._h5py, dest, source_sel, dest_sel)
+        direct.read(self, dest, source_sel, dest_sel)
 
     def write_direct(self, source: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
         """Write from a part of an array, by default the whole of it, as ``h5py.Dataset`` does.
@@ -386,23 +294,22 @@ class Dataset(Object):
             source_sel: The elements to write, an index such as ``np.s_[0:10]``.
             dest_sel: Where they go in the dataset.
         """
-        direct.write(self._h5py, source, source_sel, dest_sel)
+        direct.write(self, source, source_sel, dest_sel)
 
     def iter_chunks(self, selection: Any = None) -> Iterator[tuple[slice, ...]]:
         """Yield the index of each chunk, or of its part within a selection of slices."""
-        with creation_properties(self._h5py) as known:
+        with creation_properties(self) as known:
             chunks: Iterator[tuple[slice, ...]] = known.iter_chunks(selection)
         return chunks
 
     def refresh(self) -> None:
         """Reload the metadata of the dataset, to which a SWMR writer may have added elements."""
         self._quick = None
-        drop(self._h5py)
-        self._h5py.refresh()
+        drop(self)
+        self._h5py = None
+        super().refresh()
         with lock():
-            lib.penstock_hdf5_forget(
-                self._h5py.id.id
-            )  # fails in a forked child, which keeps nothing
+            lib.penstock_hdf5_forget(self.id.id)  # fails in a forked child, which keeps nothing
 
     def flush(self) -> None:
         """Wait for the pending requests of the dataset, and make HDF5 write its buffers.
@@ -411,9 +318,9 @@ class Dataset(Object):
         as after :meth:`File.flush`.
         """
         with lock():
-            pending.wait_for_dataset(self._h5py, request.WRITE)
-            self._h5py.flush()
-            make_durable(self._h5py)
+            pending.wait_for_dataset(self, request.WRITE)
+            super().flush()
+            make_durable(self)
 
     def resize(self, size: Any, axis: SupportsIndex | None = None) -> None:
         """Change the lengths of the dataset as ``h5py.Dataset.resize`` does.
@@ -421,9 +328,9 @@ class Dataset(Object):
         This first waits for the pending requests of the dataset.
         """
         with lock():
-            pending.wait_for_dataset(self._h5py, request.WRITE)
-            self._h5py.resize(size, axis)
-            dropped.watch(self._h5py)
+            pending.wait_for_dataset(self, request.WRITE)
+            super().resize(size, axis)
+            dropped.watch(self)
 
     def blocks(
         self,
@@ -454,4 +361,4 @@ class Dataset(Object):
         >>> for index, rho in f["group/rho"].blocks(64, device="cuda"):
         ...     total += rho.sum()
         """
-        return blocks.blocks(self._h5py, shape, **keys)
+        return blocks.blocks(self, shape, **keys)

@@ -8,7 +8,7 @@ from penstock import request
 from penstock.dtypes import element_type
 from penstock.hdf5 import by_h5py, memory_types, pending, reading, writing
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.library import is_virtual, lock
+from penstock.hdf5.library import is_virtual, lock, plain
 
 
 def read(dataset: Any, array: Any, source: Any, destination: Any) -> None:
@@ -36,7 +36,7 @@ def read(dataset: Any, array: Any, source: Any, destination: Any) -> None:
         return
     with lock():
         pending.wait_for_dataset(dataset, request.READ)
-        dataset.read_direct(array, source, destination)
+        plain(dataset).read_direct(array, source, destination)
 
 
 def write(dataset: Any, array: Any, source: Any, destination: Any) -> None:

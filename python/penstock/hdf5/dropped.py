@@ -35,7 +35,7 @@ class _Watched(NamedTuple):
     identifier: weakref.ref[Any]
     """A reference to h5py's identifier, which calls :func:`_write_before_close`."""
     file: Any
-    """The ``h5py.File`` from which it was reached."""
+    """The :class:`penstock.File` from which it was reached."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class _Unwritten:
 
     dataset: Any
     file: Any
-    """The ``h5py.File`` from which it was reached."""
+    """The :class:`penstock.File` from which it was reached."""
     error: Error
     is_reported: bool = False
 
@@ -63,7 +63,7 @@ class _Lost(NamedTuple):
     """A failed write whose request was dropped."""
 
     file: weakref.ref[Any]
-    """A reference to the ``h5py.File`` from which the dataset was reached."""
+    """A reference to the :class:`penstock.File` from which the dataset was reached."""
     error: Error
 
 
@@ -79,12 +79,12 @@ _is_ending = False
 def adopt(dataset: Any, file: Any) -> None:
     """Note that an ``h5py.Dataset`` was reached from a :class:`penstock.File`, if there is one."""
     if file is not None:
-        dataset._reached_from = file.h5py
+        dataset._file = file
 
 
 def watch(dataset: Any) -> None:
     """Watch an ``h5py.Dataset`` that HDF5 writes to, if a :class:`penstock.File` has it."""
-    file = getattr(dataset, "_reached_from", None)
+    file = getattr(dataset, "_file", None)
     number = dataset.id.id
     if file is not None and number not in _watched:
         # Cython 3 makes the call before h5py closes the dataset. That of h5py 3.10 made it after.
@@ -94,7 +94,7 @@ def watch(dataset: Any) -> None:
 
 def keeper(dataset: Any) -> Callable[[Error], None]:
     """Return the function that keeps the failure of a write whose request is dropped."""
-    reached_from = getattr(dataset, "_reached_from", None)
+    reached_from = getattr(dataset, "_file", None)
     if reached_from is None:
         return request.print_error
     # Neither the request nor its error keeps the file open.

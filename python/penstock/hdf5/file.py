@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
+import h5py
+
 from penstock._native import lib
-from penstock.errors import Error, IncompatibleError, InvalidError
+from penstock.errors import Error, InvalidError
 from penstock.hdf5 import dropped, pending, pickling
 from penstock.hdf5.connector import open_file
 from penstock.hdf5.group import Group
-from penstock.hdf5.library import lock, make_durable
-from penstock.hdf5.objects import open_readonly, unwrap, wrap
+from penstock.hdf5.library import lock, make_durable, open_readonly
+from penstock.hdf5.objects import wrap
 
 
-class File(Group):
-    """An HDF5 file, with the arguments, the methods and the errors of ``h5py.File``.
+class File(Group, h5py.File):  # type: ignore[misc]
+    """An HDF5 file: an ``h5py.File`` whose datasets are those of Penstock.
 
     A file that is open for reading can be pickled, and so can its groups and datasets. Unpickling
     opens the path again, with the same arguments. A file that is open for writing, or
@@ -38,6 +39,11 @@ class File(Group):
     ...     f.attrs["time"]
     """
 
+    _class = h5py.File
+    filename: str
+    mode: str
+    driver: str
+
     def __init__(
         self,
         name: Any,
@@ -49,39 +55,35 @@ class File(Group):
         connector_options: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
-        import h5py
-
         for key, value in (("driver", driver), ("libver", libver)):
             if value is not None:
                 arguments[key] = value
+        is_open = isinstance(name, h5py.File)
+        kept = None if is_open else dict(arguments)
+        if not is_open:
+            with lock():
+                if mode == "w":
+                    pending.wait_for_path(name)
+                opened = open_file(name, mode, connector, connector_options, arguments)
+        elif mode == "r" and connector is None and not connector_options and not arguments:
+            opened = name
+        else:
+            raise InvalidError(
+                f"{name.filename} is open already, so mode and other arguments change nothing",
+                remedy="leave them out",
+            )
+        self._adopt(opened, None)
         self._connector = connector
         self._connector_options = connector_options
-        self._arguments: dict[str, Any] | None = None
-        self._closes = True
+        self._arguments = kept
+        self._closes = not is_open
         self._reads_only = mode == "r"
         self._is_readonly: bool | None = None
         self._is_closed = False
-        name = unwrap(name)
-        if isinstance(name, h5py.File):
-            if mode != "r" or connector is not None or connector_options or arguments:
-                raise InvalidError(
-                    f"{name.filename} is open already, so mode and other arguments change nothing",
-                    remedy="leave them out",
-                )
-            super().__init__(name)
-            self._closes = False
-            return
-        self._arguments = dict(arguments)
-        with lock():
-            if mode == "w":
-                pending.wait_for_path(name)
-            super().__init__(open_file(name, mode, connector, connector_options, arguments))
 
     @classmethod
     def in_memory(cls, file_image: bytes | None = None, **arguments: Any) -> File:
         """Make a file in memory, with the arguments of ``h5py.File.in_memory``."""
-        import h5py
-
         return cls._of(h5py.File.in_memory(file_image, **arguments))
 
     @classmethod
@@ -99,7 +101,7 @@ class File(Group):
             if self._is_readonly is None:
                 self._is_readonly = self.mode == "r"
             if self._is_readonly:
-                found = open_readonly(self._h5py, name)
+                found = open_readonly(self, name)
         return super().__getitem__(name) if found is None else wrap(found, self)
 
     @property
@@ -108,44 +110,14 @@ class File(Group):
         return self
 
     @property
-    def filename(self) -> str:
-        """The path by which the file was opened."""
-        return os.fsdecode(self._h5py.filename)
-
-    @property
-    def mode(self) -> str:
-        """``"r"`` for a file that is open for reading, else ``"r+"``."""
-        return str(self._h5py.mode)
-
-    @property
-    def driver(self) -> str:
-        """h5py's name of the file driver."""
-        return str(self._h5py.driver)
-
-    @property
-    def libver(self) -> Any:
-        """The oldest and the newest version of the format that is written."""
-        return self._h5py.libver
-
-    @property
-    def userblock_size(self) -> int:
-        """Bytes before HDF5's part of the file."""
-        return int(self._h5py.userblock_size)
-
-    @property
-    def meta_block_size(self) -> int:
-        """Bytes that HDF5 allocates at a time for its own data."""
-        return int(self._h5py.meta_block_size)
-
-    @property
     def swmr_mode(self) -> bool:
         """Whether one process may write while others read. Setting it to true starts that."""
-        return bool(self._h5py.swmr_mode)
+        return bool(h5py.File.swmr_mode.__get__(self))
 
     @swmr_mode.setter
     def swmr_mode(self, value: bool) -> None:
-        pending.wait_for_file(self._h5py)
-        self._h5py.swmr_mode = value
+        pending.wait_for_file(self)
+        h5py.File.swmr_mode.__set__(self, value)
 
     def flush(self) -> None:
         """Wait for the pending requests of the file, and make HDF5 write its buffers to the file.
@@ -158,8 +130,8 @@ class File(Group):
                 elements of a dataset that was dropped.
         """
         self._wait()
-        self._h5py.flush()
-        make_durable(self._h5py)
+        super().flush()
+        make_durable(self)
 
     def close(self) -> None:
         """Wait for the pending requests of the file, and close it with all objects in it.
@@ -173,10 +145,10 @@ class File(Group):
         if self._is_closed:
             return
         try:
-            if self._h5py:
+            if self:
                 self._wait()
                 if self._closes and self.mode != "r":
-                    make_durable(self._h5py)
+                    make_durable(self)
         except Error as failure:
             try:
                 self._close()
@@ -186,10 +158,10 @@ class File(Group):
         self._close()
 
     def _wait(self) -> None:
-        dropped.forget_requests(self._h5py)
-        pending.wait_for_file(self._h5py)
-        dropped.wait_for_linked_files(self._h5py)
-        dropped.report(self._h5py)
+        dropped.forget_requests(self)
+        pending.wait_for_file(self)
+        dropped.wait_for_linked_files(self)
+        dropped.report(self)
 
     def _close(self) -> None:
         if not self._closes:
@@ -197,32 +169,19 @@ class File(Group):
         # HDF5 2.0 crashes on any call for a file whose close has failed.
         self._is_closed = True
         # Files that may change are not cached. In a forked child the call fails.
-        if self._reads_only and self._h5py:
+        if self._reads_only and self:
             with lock():
-                lib.penstock_hdf5_forget(self._h5py.id.id)
+                lib.penstock_hdf5_forget(self.id.id)
         try:
-            self._h5py.close()
+            super().close()
         finally:
             dropped.release_closed()
 
     def _root(self) -> File:
         return self
 
-    def __enter__(self) -> File:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __fspath__(self) -> str:
-        """Raise an error that names :attr:`h5py`.
-
-        Functions that test for the class ``h5py.File`` take any other object for a path.
-        """
-        raise IncompatibleError(
-            "a penstock.File is neither a path nor derived from h5py.File",
-            remedy="give file.h5py where an h5py.File is needed, or file.filename for a path",
-        )
+        self.close()  # h5py would hold its lock meanwhile
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pickling.of_file(self, self._connector, self._connector_options, self._arguments)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import h5py
 import numpy as np
 
 from penstock._keys import ReadKeys
 from penstock.hdf5 import copying, create, many, pending
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.library import calls_back, creation_properties, lock, make_durable
-from penstock.hdf5.objects import Object, unwrap, wrap
+from penstock.hdf5.objects import Object, wrap
 from penstock.shapes import Shape
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Group(Object, MutableMapping[str, Any]):
-    """A group of an HDF5 file, which does what an ``h5py.Group`` does.
+class Group(Object, h5py.Group):  # type: ignore[misc]
+    """A group of an HDF5 file: an ``h5py.Group`` whose datasets are those of Penstock.
 
     ``group["name"]`` is a :class:`Dataset`, a :class:`Group`, or h5py's object for a named type.
 
@@ -28,61 +29,27 @@ class Group(Object, MutableMapping[str, Any]):
         file: The file that it was reached from.
     """
 
-    def __init__(self, group: Any, file: Any = None) -> None:
-        import h5py
+    _class = h5py.Group
 
-        known = isinstance(group, (Group, h5py.Group))
-        super().__init__(group if known else h5py.Group(group), file)
+    def __init__(self, group: Any, file: Any = None) -> None:
+        self._adopt(group if isinstance(group, h5py.Group) else h5py.Group(group), file)
 
     def __getitem__(self, name: Any) -> Any:
         """Open an object by its name or by a reference to it."""
-        return wrap(self._h5py[name], self._root())
+        return wrap(super().__getitem__(name), self._root())
 
     def __setitem__(self, name: str, item: Any) -> None:
         """Give a name to an object, a link, a type or a new dataset of an array in any memory."""
-        import h5py
-
-        item = unwrap(item)
-        if not isinstance(item, (h5py.HLObject, h5py.SoftLink, h5py.ExternalLink, np.dtype)):
-            self._h5py[name] = self.create_dataset(None, data=item).h5py
-            make_durable(self._h5py)  # the link; the dataset had no name when it was written
-        else:
-            self._h5py[name] = item
+        if isinstance(item, (h5py.HLObject, h5py.SoftLink, h5py.ExternalLink, np.dtype)):
+            super().__setitem__(name, item)
+            return
+        super().__setitem__(name, self.create_dataset(None, data=item))
+        make_durable(self)  # the link; the dataset had no name when it was written
 
     def __delitem__(self, name: str) -> None:
         """Wait for the pending requests of the file, and remove a name from the group."""
-        pending.wait_for_file(self._h5py)
-        del self._h5py[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._h5py)
-
-    def __reversed__(self) -> Iterator[str]:
-        return reversed(self._h5py)
-
-    def __len__(self) -> int:
-        return len(self._h5py)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._h5py
-
-    def keys(self) -> Any:
-        """The names in the group."""
-        from h5py._hl.base import KeysViewHDF5
-
-        return KeysViewHDF5(self)
-
-    def values(self) -> Any:
-        """The objects in the group; ``None`` for a link to nothing."""
-        from h5py._hl.base import ValuesViewHDF5
-
-        return ValuesViewHDF5(self)
-
-    def items(self) -> Any:
-        """The names and objects in the group; the object is ``None`` for a link to nothing."""
-        from h5py._hl.base import ItemsViewHDF5
-
-        return ItemsViewHDF5(self)
+        pending.wait_for_file(self)
+        super().__delitem__(name)
 
     def get(
         self,
@@ -101,10 +68,10 @@ class Group(Object, MutableMapping[str, Any]):
             getlink: Return the link, h5py's ``HardLink``, ``SoftLink`` or ``ExternalLink``.
             **access: Further arguments of ``h5py.Group.get``.
         """
-        found = self._h5py.get(name, default, getclass, getlink, **access)
-        if found is default:
-            return default
-        return _class(found) if getclass and not getlink else wrap(found, self._root())
+        found = super().get(name, default, getclass, getlink, **access)
+        if getclass and not getlink:
+            return {h5py.Dataset: Dataset, h5py.Group: Group}.get(found, found)
+        return found if found is default else wrap(found, self._root())
 
     def read_many(
         self,
@@ -135,7 +102,7 @@ class Group(Object, MutableMapping[str, Any]):
 
         >>> tensors = f.read_many([f"layers/{n}/weight" for n in range(96)], device="cuda")
         """
-        return many.read_named(self._h5py, names, **keys)
+        return many.read_named(self, names, **keys)
 
     def create_dataset(
         self,
@@ -162,7 +129,7 @@ class Group(Object, MutableMapping[str, Any]):
         >>> f.create_dataset("group/rho", data=t, chunks=(64, 64), compression="gzip", shuffle=True)
         """
         root = self._root()
-        made = create.create(self._h5py, root, name, shape, dtype, data, stream, arguments)
+        made = create.create(self, root, name, shape, dtype, data, stream, arguments)
         return Dataset(made, root)
 
     create = create_dataset
@@ -189,36 +156,22 @@ class Group(Object, MutableMapping[str, Any]):
             TypeError: What has this name is not a dataset, or has another shape or type.
         """
         with lock():
-            if name not in self:
-                return self.create_dataset(name, shape, dtype, **arguments)
-            found = self._h5py.require_dataset(name, shape, dtype, exact, **arguments)
-        return Dataset(found, self._root())
+            found: Dataset = super().require_dataset(name, shape, dtype, exact, **arguments)
+        return found
 
     def create_dataset_like(self, name: str | None, other: Any, **arguments: Any) -> Dataset:
         """Create a dataset with the properties of another one, and without its elements."""
-        with creation_properties(unwrap(other)) as known:
-            made = self._h5py.create_dataset_like(name, known, **arguments)
-        return Dataset(made, self._root())
+        with creation_properties(other) as known:
+            made: Dataset = super().create_dataset_like(name, known, **arguments)
+        return made
 
     def create_virtual_dataset(self, name: str, layout: Any, fillvalue: Any = None) -> Dataset:
         """Create a dataset of parts of others, which an ``h5py.VirtualLayout`` describes."""
-        return Dataset(self._h5py.create_virtual_dataset(name, layout, fillvalue), self._root())
-
-    def build_virtual_dataset(self, *arguments: Any, **more: Any) -> Any:
-        """Return h5py's context manager that creates a virtual dataset at its end."""
-        return self._h5py.build_virtual_dataset(*arguments, **more)
+        return Dataset(super().create_virtual_dataset(name, layout, fillvalue), self._root())
 
     def create_group(self, name: str | None, *arguments: Any, **more: Any) -> Group:
         """Create a group. Further arguments are those of ``h5py.Group.create_group``."""
-        return Group(self._h5py.create_group(name, *arguments, **more), self._root())
-
-    def require_group(self, name: str) -> Group:
-        """Return a group, which is created if there is none of this name.
-
-        Raises:
-            TypeError: What has this name is not a group.
-        """
-        return Group(self._h5py.require_group(name), self._root())
+        return Group(super().create_group(name, *arguments, **more), self._root())
 
     def copy(
         self,
@@ -259,10 +212,10 @@ class Group(Object, MutableMapping[str, Any]):
                 | expand_external * h5o.COPY_EXPAND_EXT_LINK_FLAG
                 | expand_refs * h5o.COPY_EXPAND_REFERENCE_FLAG
             )
-            copying.prepare(self._h5py, unwrap(source), options)
-            self._h5py.copy(
-                unwrap(source),
-                unwrap(dest),
+            copying.prepare(self, source, options)
+            super().copy(
+                source,
+                dest,
                 name,
                 shallow=shallow,
                 expand_soft=expand_soft,
@@ -270,10 +223,6 @@ class Group(Object, MutableMapping[str, Any]):
                 expand_refs=expand_refs,
                 without_attrs=without_attrs,
             )
-
-    def move(self, source: str, dest: str) -> None:
-        """Give an object another name."""
-        self._h5py.move(source, dest)
 
     def visit(self, func: Callable[[str], Any]) -> Any:
         """Call a function with each name below the group, until it returns something.
@@ -283,34 +232,24 @@ class Group(Object, MutableMapping[str, Any]):
         damage the file.
         """
         with calls_back():
-            return self._h5py.visit(func)
+            return super().visit(func)
 
     def visititems(self, func: Callable[[str, Any], Any]) -> Any:
         """Call a function with each name and object below the group, as :meth:`visit` does."""
         root = self._root()
         with calls_back():
-            return self._h5py.visititems(lambda name, item: func(name, wrap(item, root)))
+            return super().visititems(lambda name, item: func(name, wrap(item, root)))
 
     def visit_links(self, func: Callable[[str], Any]) -> Any:
         """Call a function with the name of each link below the group, as :meth:`visit` does."""
         with calls_back():
-            return self._h5py.visit_links(func)
+            return super().visit_links(func)
 
     def visititems_links(self, func: Callable[[str, Any], Any]) -> Any:
         """Call a function with the name and each link below the group, as :meth:`visit` does."""
         with calls_back():
-            return self._h5py.visititems_links(func)
+            return super().visititems_links(func)
 
     def _root(self) -> Any:
         """Return the file that objects of this group are reached from."""
         return self._file
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return sorted(self.keys())
-
-
-def _class(found: Any) -> Any:
-    """Return the class of this package for a class of h5py."""
-    import h5py
-
-    return {h5py.Dataset: Dataset, h5py.Group: Group}.get(found, found)

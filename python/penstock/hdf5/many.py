@@ -13,7 +13,6 @@ from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.hdf5.batch import Batch, Destination
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import check_dataset, lock
-from penstock.hdf5.objects import unwrap
 from penstock.hdf5.origins import Named, Opened, Origin
 from penstock.hdf5.source import named
 from penstock.hdf5.submit import SubmitOptions
@@ -69,7 +68,6 @@ def read_many(
             dataset, selection = _pair(piece, number, _FORM)
             if isinstance(dataset, str):
                 dataset = files.enter_context(named(dataset, "r"))
-            dataset = unwrap(dataset)
             try:
                 check_dataset(dataset)
             except IncompatibleError as error:

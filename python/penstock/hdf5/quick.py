@@ -25,6 +25,7 @@ from penstock.hdf5.library import (
     is_virtual,
     is_writable,
     lock,
+    plain,
 )
 from penstock.hdf5.small_reader import SmallReader
 from penstock.placement import Device, is_numpy
@@ -205,7 +206,7 @@ class QuickReader:
             if box.nbytes <= small.BRIEF and not self._leaves_memory(dataset, is_new=False):
                 out[...] = self._read(dataset, selection)
             else:
-                self._by_h5py(dataset, lambda: dataset.read_direct(out, selection))
+                self._by_h5py(dataset, lambda: plain(dataset).read_direct(out, selection))
         except MissingFilterError:
             self._skips_h5py = True
             return False
@@ -312,7 +313,7 @@ class QuickReader:
         return self._may_leave_memory[is_new]
 
     def _read(self, dataset: Any, selection: Any) -> Any:
-        return self._by_h5py(dataset, lambda: dataset[selection])
+        return self._by_h5py(dataset, lambda: plain(dataset)[selection])
 
     def _by_h5py(self, dataset: Any, read: Callable[[], Any]) -> Any:
         with self._lock:

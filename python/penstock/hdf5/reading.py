@@ -22,7 +22,6 @@ from penstock.hdf5.library import (
     lock,
     lock_if_writable,
 )
-from penstock.hdf5.objects import unwrap
 from penstock.hdf5.quick import QuickReader
 from penstock.hdf5.source import opened, takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, readers, submit
@@ -92,7 +91,6 @@ def read(
             return read_placed(find(), None, selection, out, device, dtype, stream, options, cf=cf)
     device = place(device, like, pin, out)
     quick = getattr(dataset, "_quick", None)  # that of a penstock.Dataset
-    dataset = unwrap(dataset)
     quick = quick or QuickReader.of(dataset)
     return read_placed(dataset, quick, selection, out, device, dtype, stream, options, cf=cf)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -84,8 +83,4 @@ def _register_with_anndata() -> None:
     if isinstance(readers, dict):
         for (kind, *rest), read in list(readers.items()):
             if kind in ours:
-                readers.setdefault((ours[kind], *rest), partial(_read_by_h5py, read))
-
-
-def _read_by_h5py(read: Callable[..., Any], element: Any, **keys: Any) -> Any:
-    return read(element.h5py, **keys)
+                readers.setdefault((ours[kind], *rest), read)

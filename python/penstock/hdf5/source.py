@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from penstock.errors import InvalidError, NotFoundError
-from penstock.hdf5.library import creation_properties
-from penstock.hdf5.objects import open_readonly, unwrap
+from penstock.hdf5.library import creation_properties, open_readonly
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +27,7 @@ def takes_any_dataset(mode: str | None) -> Callable[[F], F]:
             if mode is not None and isinstance(dataset, str):
                 with opened(dataset, mode) as find:
                     return function(find(), *arguments, **options)
-            return function(unwrap(dataset), *arguments, **options)
+            return function(dataset, *arguments, **options)
 
         return cast("F", call)
 

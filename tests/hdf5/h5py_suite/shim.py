@@ -21,15 +21,6 @@ vars(ours).update(vars(h5py))
 vars(ours).update({kind.__name__: kind for kind in CLASSES.values()})
 
 
-# Private names that the tests look at. They test h5py's own methods beside Penstock's.
-for kind, names in {
-    ps.Dataset: ("_fast_reader", "_filters", "_id", "_selector"),
-    ps.File: ("_id",),
-}.items():
-    for name in names:
-        setattr(kind, name, property(lambda self, name=name: getattr(self.h5py, name)))
-
-
 def replace_classes(module: ModuleType) -> None:
     """Give a module of the tests Penstock's classes, however it has imported h5py's."""
     for name, value in list(vars(module).items()):

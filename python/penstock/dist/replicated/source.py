@@ -23,7 +23,6 @@ from penstock.dist.partition import partition
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError, UnavailableError
 from penstock.files import READ, NativeFile, encode
-from penstock.hdf5.objects import unwrap
 from penstock.hdf5.source import split
 from penstock.memory import copy_bytes
 from penstock.placement import Device
@@ -89,11 +88,10 @@ class About:
 
 def name_of(source: Any) -> str:
     """Return the name of a source, which is the same on all ranks."""
-    found = unwrap(source)
-    if _is_dataset(found):
-        return f"{found.file.filename}:{found.name}"
-    if isinstance(found, (str, bytes, os.PathLike)):
-        return os.fsdecode(found)
+    if _is_dataset(source):
+        return f"{source.file.filename}:{source.name}"
+    if isinstance(source, (str, bytes, os.PathLike)):
+        return os.fsdecode(source)
     raise IncompatibleError(
         f"a {type(source).__name__} is not a source",
         remedy='give the path of a file, "file.h5:name" or a dataset of an open file',
@@ -107,8 +105,7 @@ def look(arguments: Arguments) -> About:
         InvalidError: ``shape`` or ``offset`` are given for a dataset, or a dataset has no elements.
         IncompatibleError: The elements are stored elsewhere in the file, as strings may be.
     """
-    found = unwrap(arguments.source)
-    with _dataset(found) as dataset:
+    with _dataset(arguments.source) as dataset:
         if dataset is None:
             return _of_bytes(arguments)
         if arguments.shape is not None or arguments.offset:

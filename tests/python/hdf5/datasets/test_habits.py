@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 
 import h5py
 import numpy as np
@@ -591,9 +590,21 @@ def test_a_single_string_fills_an_array_without_dimensions(tmp_path):
     assert out[()] == b"fg"
 
 
-def test_the_error_of_a_function_for_h5py_files_names_the_attribute(path):
-    with ps.File(path) as file:
-        for needs_h5py in (h5py.File, open, os.fspath):
-            with pytest.raises(TypeError, match=r"file\.h5py"):
-                needs_h5py(file)
-        assert os.fspath(file.filename) == str(path)
+def test_objects_are_those_of_h5py(tmp_path):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        file["group/x"] = np.arange(3)
+        for found, kind in (
+            (file, h5py.File),
+            (file["group"], h5py.Group),
+            (file["group/x"], h5py.Dataset),
+            (file["group/x"].parent, h5py.Group),
+            (file["group"].create_dataset("y", (3,), "f4"), h5py.Dataset),
+        ):
+            assert isinstance(found, kind)
+            assert type(found).__module__.startswith("penstock.")
+            assert type(found.h5py) is kind
+            assert found.h5py == found
+            assert hash(found.h5py) == hash(found)
+        assert h5py.File(file.id) == file
+        assert h5py.Dataset(file["group/x"].id)[:].tolist() == [0, 1, 2]
+    assert not file.h5py
