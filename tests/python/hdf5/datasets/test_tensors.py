@@ -255,8 +255,9 @@ def test_a_read_into_a_tensor_follows_the_work_of_the_current_stream(path, torch
         with torch.cuda.stream(stream):
             torch.cuda._sleep(20_000_000)
             out.fill_(-1)
+            before = stream.record_event()
             file["x"].read(4, out=out)
-            assert stream.query()
+            assert before.query()
     np.testing.assert_array_equal(out.cpu().numpy(), VALUES[4])
 
 
