@@ -556,7 +556,10 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  *
  * penstock_reader_is_forgotten returns 1 if penstock_hdf5_forget was called since the reader was opened, or if
  * the file may have changed because no lock keeps writers out, so that the reader reads nothing any more
- * (PENSTOCK_PENDING) and another one should be opened; otherwise 0. */
+ * (PENSTOCK_PENDING) and another one should be opened; otherwise 0.
+ *
+ * penstock_reader_pieces returns in how many pieces of the file a number of bytes lies, if they are elements as they
+ * are stored and without filters: as many as they would fill chunks, or one if the dataset is contiguous; otherwise 0. */
 typedef struct penstock_reader penstock_reader;
 #define PENSTOCK_ONLY_CACHED 8
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
@@ -570,6 +573,7 @@ PENSTOCK_API int penstock_reader_start(penstock_reader *reader, const penstock_s
                                        const penstock_array *array, const penstock_options *options,
                                        penstock_stream stream, int flags, penstock_request **request);
 PENSTOCK_API int penstock_reader_is_forgotten(penstock_reader *reader);
+PENSTOCK_API uint64_t penstock_reader_pieces(penstock_reader *reader, uint64_t bytes);
 PENSTOCK_API void penstock_reader_close(penstock_reader *reader);
 /* Closes the reader in *place and sets *place to NULL, as penstock_request_release does with a request. */
 PENSTOCK_API void penstock_reader_release(penstock_reader **place);

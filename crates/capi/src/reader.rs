@@ -113,6 +113,18 @@ unsafe extern "C" fn penstock_reader_is_forgotten(reader: *mut CReader) -> c_int
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_reader_pieces(reader: *mut CReader, bytes: u64) -> u64 {
+    let mut pieces = 0;
+    guard(|| {
+        if !is_copy() {
+            pieces = READERS.get(reader)?.pieces(bytes);
+        }
+        Ok(())
+    });
+    pieces
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_reader_start(
     reader: *mut CReader,
     selection: *const CSelection,

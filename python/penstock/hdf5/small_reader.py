@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from functools import cache
 from time import perf_counter_ns
@@ -299,6 +298,8 @@ class SmallReader:
             if status == lib.PENSTOCK_PENDING:  # there may be one later
                 self._readers.pop(dtype, None)  # another thread may have come first
             return None
+        is_plain = self._rules is None and kind.equal(self._kind)
+        pieces: int = lib.penstock_reader_pieces(place[0], small.BRIEF) if is_plain else 0
         made = Reader(
             library=_library(),
             handle=int(ffi.cast("uintptr_t", place[0])),
@@ -312,7 +313,7 @@ class SmallReader:
             at_once=small.ROWS,
             brief=small.BRIEF,
             flags=request.CALLER_WAITS,
-            copies=self._rules is None and kind.equal(self._kind) and _is_copied(identifier),
+            copies=0 < pieces <= small.FEW_CHUNKS,
         )
         self._places.append(place)
         self._readers[dtype] = made
@@ -332,23 +333,6 @@ def _new_place() -> CData:
     does not leave it open.
     """
     return ffi.gc(ffi.new("penstock_reader **"), lib.penstock_reader_release)
-
-
-def _is_copied(identifier: Any) -> bool:
-    """Whether a small read without conversion copies the bytes of a few places in the file."""
-    import h5py
-
-    with lock():
-        if identifier.dtype.hasobject:  # see library.creation_properties
-            return False
-        creation = identifier.get_create_plist()
-        layout = creation.get_layout()
-        if creation.get_nfilters():
-            return False
-        if layout == h5py.h5d.CHUNKED:
-            chunk = math.prod(creation.get_chunk()) * identifier.get_type().get_size()
-            return bool(small.FEW_CHUNKS * chunk >= small.BRIEF)
-        return bool(layout == h5py.h5d.CONTIGUOUS)
 
 
 def _type_of(out: Any) -> Any:

@@ -19,7 +19,7 @@ use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use super::handle::TransferHandle;
 use crate::conversion::Conversion;
-use crate::dataset::{MemoryType, TouchedChunks};
+use crate::dataset::{Layout, MemoryType, TouchedChunks};
 use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
 use crate::transfer::conflicts::{Access, AccessSet, Region, has_before};
@@ -88,6 +88,22 @@ impl Reader {
     /// Returns the shape of the dataset.
     pub fn shape(&self) -> &[u64] {
         &self.cached.info.shape
+    }
+
+    /// Returns in how many pieces of the file this number of bytes lies, if they are elements as they
+    /// are stored and without filters: as many as they would fill chunks, or one if the dataset is
+    /// contiguous. 0 if there are no such pieces.
+    pub fn pieces(&self, bytes: u64) -> u64 {
+        let info = &self.cached.info;
+        match &info.layout {
+            _ if !info.filters.is_empty() => 0,
+            Layout::Contiguous { .. } => 1,
+            Layout::Chunked { chunk, .. } => {
+                let chunk = chunk.iter().product::<u64>() * info.element.size().0;
+                bytes.div_ceil(chunk.max(1))
+            }
+            Layout::Compact | Layout::Virtual(_) | Layout::External(_) => 0,
+        }
     }
 
     /// Returns whether the cache entry was dropped, so that the reader refuses all reads.
