@@ -21,6 +21,7 @@ from penstock.data.order import Indices, Shuffle
 from penstock.data.started import Started
 from penstock.errors import InvalidError
 from penstock.placement import Device, Library
+from penstock.request_group import RequestGroup
 
 _WINDOW_ON_HOST, _WINDOW_ON_GPU = 256 << 20, 1 << 30
 """The bytes of a read of several batches of a full shuffle."""
@@ -161,11 +162,10 @@ class Batches(Epochs):
             return self.rows.start([self._cells.rows_of(batch) for batch in batches])
 
     def _parts(
-        self, started: Started, counts: Sequence[int], taken: deque[Any]
+        self, reads: RequestGroup[Started], counts: Sequence[int], taken: deque[Any]
     ) -> Generator[Any, None, None]:
         with self._stream.current():
-            found = started.wait()
-        del started
+            found = reads.next()
         for _ in counts:
             yield self._next(found, taken)
 

@@ -200,7 +200,7 @@ class Rows:
         if self._is_sparse:
             kind = self._maker.index_type(plan.longest, self._width)
             indices = self._maker.empty(plan.length, kind)
-        started = Started((), lambda: self._made(plan.parts(kind), data, indices))
+        started = Started(lambda: self._made(plan.parts(kind), data, indices))
         numbers = np.searchsorted(self._ends, plan.rows, side="right")
         present = np.unique(numbers).tolist()
         for group in self._files.groups(present):
@@ -217,7 +217,7 @@ class Rows:
                 matrix = self._matrices[number]
                 datasets = self._files.datasets(matrix.source, matrix.names, started)
                 out = [self._maker.part(array, 0, runs.count) for array in arrays]
-                started.add([start_into(datasets, [(runs,)] * len(out), out, self._options)])
+                started.add(start_into(datasets, [(runs,)] * len(out), out, self._options))
         return started
 
     def blocks(self, length: int | None = None) -> Indices:

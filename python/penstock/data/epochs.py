@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from penstock import frameworks
 from penstock.data import order
 from penstock.data.order import Indices, Order, Shuffle
-from penstock.data.started import Started, close_all, failed
+from penstock.data.started import Started
 from penstock.errors import IncompatibleError, InvalidError
+from penstock.request_group import RequestGroup
 
 
 class Source(Protocol):
@@ -33,14 +35,6 @@ class _Place(NamedTuple):
     epoch: int
     position: int
     """In the order of the epoch."""
-
-
-class _Ahead(NamedTuple):
-    """A read of one batch, or of several that follow one another."""
-
-    started: Started
-    batches: list[tuple[int, int]]
-    """Of each, the position after it, and the number of its samples."""
 
 
 class Epochs:
@@ -154,43 +148,38 @@ class Epochs:
         return self._batches(self._order(epoch), begin, epoch)
 
     def _batches(self, samples: Order, begin: int, epoch: int) -> Generator[Any, None, None]:
-        pending: deque[_Ahead] = deque()
+        reads: RequestGroup[Started] = RequestGroup()
+        places: deque[list[tuple[int, int]]] = deque()
+        """Of each batch of a read, the position after it, and the number of its samples."""
         taken: deque[Any] = deque()
         """What :meth:`_parts` keeps of earlier batches."""
         ranges = self._ranges(samples, begin)
         at_once = self._at_once()
         ahead = -(-self.prefetch // at_once)
 
-        def start() -> None:
-            if found := list(islice(ranges, at_once)):
-                mine = [part for _, part in found]
-                batches = [(last, len(part)) for last, part in found]
-                pending.append(_Ahead(self._started(mine), batches))
+        def upcoming() -> Iterator[Callable[[], Started]]:
+            while found := list(islice(ranges, at_once)):
+                places.append([(last, len(part)) for last, part in found])
+                yield partial(self._start, [part for _, part in found])
 
+        starts = upcoming()
         try:
-            self._before_start()
-            for _ in range(ahead):
-                start()
-            while True:
+            with reads:
                 self._before_start()
-                start()
-                if not pending:
-                    break
-                read = pending.popleft()
-                ends = [last for last, _ in read.batches]
-                parts = self._parts(read.started, [count for _, count in read.batches], taken)
-                del read
-                for last in ends:
-                    batch = next(parts)
-                    self._reached = _Place(epoch, last)
-                    yield batch
-                    del batch  # the memory is the consumer's alone
-                parts.close()
+                while reads.fill(starts, ahead + 1):
+                    batches = places.popleft()
+                    parts = self._parts(reads, [count for _, count in batches], taken)
+                    for last, _ in batches:
+                        batch = next(parts)
+                        self._reached = _Place(epoch, last)
+                        yield batch
+                        del batch  # the memory is the consumer's alone
+                    parts.close()
+                    self._before_start()
             if self._upcoming.epoch == epoch:  # no other iteration has ended it meanwhile
                 self._upcoming = _Place(epoch + 1, 0)
             self._reached = self._upcoming
         finally:
-            close_all(read.started for read in pending)
             self._before_start()
 
     def _at_once(self) -> int:
@@ -200,23 +189,17 @@ class Epochs:
     def _before_start(self) -> None:
         """Prepare for the start of a read, and for the end of the iteration."""
 
-    def _started(self, batches: Sequence[Indices]) -> Started:
-        """Start to read batches. An error is raised where the first of them is taken."""
-        try:
-            return self._start(batches)
-        except Exception as error:
-            return failed(error)
-
     def _start(self, batches: Sequence[Indices]) -> Started:
+        """Start to read batches."""
         raise NotImplementedError
 
     def _parts(
-        self, started: Started, counts: Sequence[int], taken: deque[Any]
+        self, reads: RequestGroup[Started], counts: Sequence[int], taken: deque[Any]
     ) -> Generator[Any, None, None]:
         """Wait for a read when the first batch is asked for, and yield each of its batches.
 
         Args:
-            started: The read.
+            reads: The read, and those after it.
             counts: The number of samples of each batch.
             taken: Empty at first. It lives as long as the iteration.
         """

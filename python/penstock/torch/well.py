@@ -147,13 +147,13 @@ class _Reads(_Base):  # type: ignore[misc]
         places = map(self._place, checked_indices(indices, len(self)).tolist())
         reads = [_Read(place, {}) for place in places]
         item = super().__getitem__
-        started = Started((), lambda: collate([item(read) for read in reads]))
+        started = Started(lambda: collate([item(read) for read in reads]))
         for files in self._open.groups(sorted({read.place.file for read in reads})):
             parts: list[Part] = []
             for read in reads:
                 if files[0] <= read.place.file <= files[-1]:
                     parts += self._parts(read, device, started)
-            started.add(start(parts))
+            start(started, parts)
             del parts  # it keeps datasets, and so their files
         return started
 

@@ -75,7 +75,7 @@ class Recorded(HDF5Dataset):
         return made
 
     def pending(self) -> int:
-        return sum(bool(made._pending) for made in self.__dict__["made"])
+        return sum(made.is_pending for made in self.__dict__["made"])
 
 
 def test_as_many_reads_as_prefetch_says_are_pending(files: Any) -> None:
@@ -176,7 +176,7 @@ def test_a_started_batch_that_is_dropped_is_cancelled(files: Any) -> None:
             raise CancelledError("cancelled")
 
     slow = Slow()
-    started = Started([slow], list)
+    started = Started(list, [slow])
     del started
     gc.collect()
     assert slow.cancelled
@@ -190,7 +190,7 @@ def test_the_error_of_a_read_that_was_settled_is_raised_where_its_batch_is_taken
         def wait(self) -> None:
             raise CancelledError("the read failed")
 
-    started = Started([Failing(), Failing()], list)
+    started = Started(list, [Failing(), Failing()])
     started.settle()
     assert not started.is_pending
     with pytest.raises(CancelledError, match="the read failed"):
@@ -278,7 +278,7 @@ def test_reads_and_transforms_are_on_the_stream_of_the_batches(monkeypatch: Any)
 
         def start(self, indices: Any) -> Started:
             streams.notes.append(f"read on {streams.current}")
-            return Started((), lambda: streams.notes.append(f"transform on {streams.current}"))
+            return Started(lambda: streams.notes.append(f"transform on {streams.current}"))
 
         def blocks(self, length: int | None = None) -> Any:
             raise NotImplementedError

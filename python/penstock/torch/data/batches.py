@@ -14,6 +14,7 @@ from penstock.data.handover import hand_over
 from penstock.data.order import Indices, Shuffle
 from penstock.data.started import Started
 from penstock.errors import IncompatibleError
+from penstock.request_group import RequestGroup
 from penstock.torch.data.dataset import host_in_worker
 from penstock.torch.data.framework import torch
 from penstock.torch.data.samples import tensors_of
@@ -128,22 +129,21 @@ class Batches(Epochs):
             return self.dataset.start(samples)
 
     def _parts(
-        self, started: Started, counts: Sequence[int], taken: deque[Any]
+        self, reads: RequestGroup[Started], counts: Sequence[int], taken: deque[Any]
     ) -> Generator[Any, None, None]:
-        batch = [self._taken(started, taken)]
-        del started
+        batch = [self._taken(reads, taken)]
         yield batch.pop()  # the memory is the consumer's alone
 
-    def _taken(self, started: Started, steps: deque[Any]) -> Any:
+    def _taken(self, reads: RequestGroup[Started], steps: deque[Any]) -> Any:
         """Wait for a batch, and let the current stream wait for the work on it."""
         if self._stream is None:
-            return started.wait()
+            return reads.next()
+        given = getattr(reads.first, "made", ())
         with self._on_stream():
-            batch = started.wait()
+            batch = reads.next()
         tensors, is_complete = tensors_of(batch)
         self._is_reused_in_order |= not is_complete
-        made = getattr(started, "made", ())
-        hand_over(self._stream, (*made, *tensors), steps, self.prefetch)
+        hand_over(self._stream, (*given, *tensors), steps, self.prefetch)
         return batch
 
     def _on_stream(self) -> AbstractContextManager[Any]:

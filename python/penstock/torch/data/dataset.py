@@ -169,13 +169,13 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         def finish() -> Any:
             return tensors if order is None else _reordered(tensors, order)
 
-        started = Transformed((), finish, self.transform)
+        started = Transformed(finish, self.transform)
         for group in self._files.groups(ranges):
             parts: list[Part] = []
             for begin, end in group:
                 number = int(sources[begin])
                 parts += self._parts(number, samples[begin:end], tensors, begin, started)
-            started.add(start(parts, self._options, self._cf))
+            start(started, parts, self._options, self._cf)
         return started
 
     def _tensors(self, make: Callable[..., Any], count: int) -> dict[str, Any]:

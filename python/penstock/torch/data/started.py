@@ -13,7 +13,6 @@ from penstock.hdf5 import reading
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.many import start_into
 from penstock.hdf5.quick import QuickReader
-from penstock.siblings import Pending, ending_together
 from penstock.torch.data.samples import tensors_of
 
 _MOST_REQUESTS = {"cpu": sys.maxsize, "cuda": 16}
@@ -38,21 +37,15 @@ class Transformed(Started):
     """A batch that a function of the program makes of the tensors that are read.
 
     Args:
-        pending: The reads.
-        finish: Called after them, returns the tensors.
+        finish: Called after the reads, returns the tensors.
         transform: Called with these, returns the batch. ``None`` for the tensors themselves.
     """
 
-    def __init__(
-        self,
-        pending: Sequence[Pending],
-        finish: Callable[[], Any],
-        transform: Callable[[Any], Any] | None,
-    ) -> None:
+    def __init__(self, finish: Callable[[], Any], transform: Callable[[Any], Any] | None) -> None:
         self.made: list[Any] = []
         """The tensors that were given to ``transform``."""
         super().__init__(
-            pending, finish if transform is None else _transformed(finish, transform, self.made)
+            finish if transform is None else _transformed(finish, transform, self.made)
         )
 
 
@@ -70,21 +63,26 @@ def _transformed(
 
 
 def start(
-    parts: Sequence[Part], options: OptionKeys | None = None, cf: bool | Decoding = False
-) -> list[Pending]:
-    """Start to read parts of datasets. The options are those of :class:`penstock.OptionKeys`.
+    started: Started,
+    parts: Sequence[Part],
+    options: OptionKeys | None = None,
+    cf: bool | Decoding = False,
+) -> None:
+    """Start to read parts of datasets, and add the reads to those of a batch.
 
-    ``cf`` is that of :func:`penstock.read`.
+    The options are those of :class:`penstock.OptionKeys`, and ``cf`` is that of
+    :func:`penstock.read`. After an error, none of the batch's reads is under way.
     """
     options = {} if options is None else options
-    if parts and len(parts) > _MOST_REQUESTS[parts[0].out.device.type]:
-        datasets, selections, out = zip(*parts, strict=True)
-        return [start_into(datasets, selections, out, options, cf)]
-    made: list[Pending] = []
-    with ending_together(made):
+    with started:
+        if parts and len(parts) > _MOST_REQUESTS[parts[0].out.device.type]:
+            datasets, selections, out = zip(*parts, strict=True)
+            started.add(start_into(datasets, selections, out, options, cf))
+            return
         for part in parts:
-            made.append(_start(part, options, cf))
-    return made
+            out = _filled(part)
+            made = reading.start_into_reused(part.dataset, part.selection, out, options, cf)
+            started.add(made)
 
 
 def read(parts: Sequence[Part], options: OptionKeys, cf: bool | Decoding = False) -> None:
@@ -94,10 +92,6 @@ def read(parts: Sequence[Part], options: OptionKeys, cf: bool | Decoding = False
         reading.read_placed(
             part.dataset, quick, part.selection, _filled(part), None, None, None, options, cf=cf
         )
-
-
-def _start(part: Part, options: OptionKeys, cf: bool | Decoding) -> Pending:
-    return reading.start_into_reused(part.dataset, part.selection, _filled(part), options, cf)
 
 
 def _filled(part: Part) -> Any:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._native import ffi
 from penstock._options import OptionKeys
 from penstock.files import Path
-from penstock.request import Request
-from penstock.siblings import ending_together
+from penstock.request_group import RequestGroup
 from penstock.torch.safetensors import frameworks
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework
@@ -139,15 +138,14 @@ class _Load:
         self._keys: dict[str, bool] = {"copy": copy, "pin": pin}
         self._options = options
         self._made: dict[str, Framework] = {}
-        self._requests: list[Request[None]] = []
 
     def run(self) -> dict[str, Any]:
         """Load all files. The next one is prepared and begun while one is read."""
         found: dict[str, Any] = {}
         order: list[str] = []
         save = OneSave()
-        with ExitStack() as opened, ending_together(self._requests):
-            waiting: list[_Started] = []
+        reads: RequestGroup[_Started] = RequestGroup()
+        with ExitStack() as opened, reads:
             for path, names in self._files.items():
                 if self._plan is not None and names is not None:
                     names = [name for name in names if name in self._plan]
@@ -157,11 +155,11 @@ class _Load:
                 opened.callback(file.close)
                 save.add(file, names)
                 order += file.header.entries if names is None else names
-                waiting.append(self._start(file, names))
-                if len(waiting) > 1:
-                    found |= waiting.pop(0).finish()
-            for started in waiting:
-                found |= started.finish()
+                reads.add(self._start(file, names))
+                if len(reads) > 1:
+                    found |= reads.next()
+            while reads:
+                found |= reads.next()
         if self._plan is None:
             return found if self._device_map is None else {name: found[name] for name in order}
         for name in self._plan:
@@ -170,17 +168,17 @@ class _Load:
         return {name: found[name] for name in self._plan}
 
     def _start(self, file: WeightsFile, names: list[str] | None) -> _Started:
-        started = _Started(self._requests)
-        for key, (parts, others) in self._divided(file, names).items():
-            framework = self._made[key]
-            if others:
-                started.found |= read_plan(file, framework, others, **self._keys)
-            is_alone = len(self._files) == 1 and self._device_map is None
-            if is_alone or file.is_mapped(framework, **self._keys):
-                tensors = file.read(parts, framework, **self._keys)
-                started.found.update(zip(map(_name_of, parts), tensors, strict=True))
-            elif parts:
-                started.add(Reading(file, parts, framework, **self._keys))
+        with _Started() as started:
+            for key, (parts, others) in self._divided(file, names).items():
+                framework = self._made[key]
+                if others:
+                    started.found |= read_plan(file, framework, others, **self._keys)
+                is_alone = len(self._files) == 1 and self._device_map is None
+                if is_alone or file.is_mapped(framework, **self._keys):
+                    tensors = file.read(parts, framework, **self._keys)
+                    started.found.update(zip(map(_name_of, parts), tensors, strict=True))
+                elif parts:
+                    started.add(Reading(file, parts, framework, **self._keys).start())
         return started
 
     def _divided(
@@ -215,29 +213,15 @@ class _Load:
         return key
 
 
-class _Started:
-    """The reads of one file.
+class _Started(RequestGroup[Reading]):
+    """The reads of one file."""
 
-    Args:
-        requests: The requests of all files, to which this one adds its own.
-    """
-
-    def __init__(self, requests: list[Request[None]]) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.found: dict[str, Any] = {}
-        self._requests = requests
-        self._reads: list[tuple[Reading, Request[None] | None]] = []
 
-    def add(self, reading: Reading) -> None:
-        """Start a request."""
-        made = reading.start() if reading.nbytes else None
-        self._reads.append((reading, made))
-        if made is not None:
-            self._requests.append(made)
-
-    def finish(self) -> dict[str, Any]:
-        """Wait for all requests, and return the tensors."""
-        for reading, made in self._reads:
-            if made is not None:
-                reading.wait(made)
+    def wait(self) -> dict[str, Any]:
+        """Wait for all reads, and return the tensors."""
+        for reading in super().wait():
             self.found.update(zip(map(_name_of, reading.parts), reading.tensors(), strict=True))
         return self.found

@@ -218,6 +218,8 @@ class Reading:
         )
         self._view = arrays.view(self._memories[0].owner)
         self.nbytes = int(self._ranges["length"].sum())
+        self.request: Request[None] | None = None
+        """What :meth:`start` has started; ``None`` without bytes."""
 
     def run(self) -> None:
         """Read, and return when all bytes are there."""
@@ -227,24 +229,33 @@ class Reading:
             with self._named():
                 transfer.move(file.file, request.READ, ranges, count, self._view, file.options)
 
-    def start(self, threads: int | None = None) -> Request[None]:
-        """Start to read, by as many workers."""
+    def start(self, threads: int | None = None) -> Reading:
+        """Start to read, by as many workers, and return this object."""
         file = self._file
         options = file.options if threads is None else file.options_with(threads=threads)
-        with self._named():
-            return transfer.start(
-                file.file,
-                request.READ,
-                self._ranges,
-                options,
-                stream=self._view.stream,
-                keep=self._memories,
-            )
+        if self.nbytes:
+            with self._named():
+                self.request = transfer.start(
+                    file.file,
+                    request.READ,
+                    self._ranges,
+                    options,
+                    stream=self._view.stream,
+                    keep=self._memories,
+                )
+        return self
 
-    def wait(self, made: Request[None]) -> None:
-        """Wait for what :meth:`start` has started."""
-        with self._named():
-            made.wait()
+    def wait(self) -> Reading:
+        """Wait for what :meth:`start` has started, and return this object."""
+        if self.request is not None:
+            with self._named():
+                self.request.wait()
+        return self
+
+    def cancel(self) -> None:
+        """Cancel what :meth:`start` has started."""
+        if self.request is not None:
+            self.request.cancel()
 
     def tensors(self) -> list[Any]:
         """Return the tensors in the order of the parts."""

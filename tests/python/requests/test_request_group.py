@@ -16,8 +16,8 @@ import pytest
 
 import penstock as ps
 from penstock import request
-from penstock.data.started import Started, close_all
-from penstock.siblings import ending_together, stop
+from penstock.data.started import Started
+from penstock.request_group import RequestGroup
 
 SLOW: dict[str, Any] = {"threads": 1, "block": "4KiB", "io": "threads", "direct": "no"}
 
@@ -53,9 +53,7 @@ def slow(slow_file: Path, count: int = 3) -> list[ps.Request[Any]]:
 
 
 def wait_for(members: list[ps.Request[Any]]) -> None:
-    with ending_together(members):
-        for member in members:
-            member.wait()
+    RequestGroup(members).wait()
 
 
 @pytest.fixture
@@ -66,7 +64,7 @@ def failing(tmp_path) -> Iterator[list[ps.Request[Any]]]:
     with ps.File(tmp_path / "one.h5") as one, ps.File(tmp_path / "other.h5") as other:
         made = [one["bad"].read_async(), other["bad"].read_async()]
         yield made
-        stop(made)
+        RequestGroup(made).stop()
 
 
 def test_an_error_cancels_the_other_transfers_and_waits_for_them(slow_file, failing):
@@ -80,13 +78,13 @@ def test_an_error_cancels_the_other_transfers_and_waits_for_them(slow_file, fail
 
 
 def test_transfers_that_were_added_before_the_error_are_stopped(slow_file):
-    def start(members: list[ps.Request[Any]]) -> None:
-        with ending_together(members):
-            members += slow(slow_file)
+    def start(members: RequestGroup[Any]) -> None:
+        with members:
+            members.add(ps.load_async(slow_file))
             ps.load_async(slow_file.with_name("missing"))
 
     with pytest.raises(ps.NotFoundError):
-        start([])
+        start(RequestGroup())
     assert is_idle()
 
 
@@ -104,7 +102,7 @@ def test_ctrl_c_while_transfers_are_stopped_is_not_lost(slow_file, alarm):
         member.cancel = lambda: None  # type: ignore[method-assign]
     alarm(0.01)
     with pytest.raises(KeyboardInterrupt):
-        stop(members)
+        RequestGroup(members).stop()
     assert is_idle()
 
 
@@ -119,8 +117,8 @@ def test_the_first_error_has_the_others_as_notes(failing):
 
 
 def test_batches_are_closed_together(slow_file):
-    batches = [Started(slow(slow_file), list) for _ in range(2)]
-    close_all(batches)
+    batches = [Started(list, slow(slow_file)) for _ in range(2)]
+    RequestGroup(batches).stop()
     assert is_idle()
     with pytest.raises(ps.InvalidError, match="closed"):
         batches[0].wait()
