@@ -186,6 +186,9 @@ class _Failed:
     def cancel(self) -> None:
         pass
 
+    def stop(self, cause: object) -> None:
+        pass
+
 
 def _started(start: Callable[[], M]) -> Any:
     try:

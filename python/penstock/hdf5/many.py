@@ -155,7 +155,7 @@ class StartedMany:
             Error: The read failed. The error names the dataset.
         """
         batch = self._batch
-        is_mixed = batch.left and batch.requests
+        is_mixed = bool(batch.left and batch.requests)
         batch.requests.wait_each(self._finish)
         batch.complete()
         if is_mixed:
