@@ -13,6 +13,7 @@ from penstock import frameworks
 from penstock.data import order
 from penstock.data.order import Indices, Order, Shuffle
 from penstock.data.started import Started
+from penstock.data.streams import HOST, Stream
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.request_group import RequestGroup
 
@@ -40,7 +41,7 @@ class _Place(NamedTuple):
 class Epochs:
     """Batches of the samples of a data set, in an order of each epoch that ranks share.
 
-    A derived class says what is done when a read starts and when a batch is taken.
+    A derived class starts reads, makes their batches, and names the stream on which it does.
     """
 
     def __init__(
@@ -149,59 +150,66 @@ class Epochs:
 
     def _batches(self, samples: Order, begin: int, epoch: int) -> Generator[Any, None, None]:
         reads: RequestGroup[Started] = RequestGroup()
-        places: deque[list[tuple[int, int]]] = deque()
-        """Of each batch of a read, the position after it, and the number of its samples."""
+        ends: deque[list[int]] = deque()
+        """Of each read, the positions after its batches."""
         taken: deque[Any] = deque()
-        """What :meth:`_parts` keeps of earlier batches."""
         ranges = self._ranges(samples, begin)
         at_once = self._at_once()
         ahead = -(-self.prefetch // at_once)
 
         def upcoming() -> Iterator[Callable[[], Started]]:
             while found := list(islice(ranges, at_once)):
-                places.append([(last, len(part)) for last, part in found])
-                yield partial(self._start, [part for _, part in found])
+                ends.append([last for last, _ in found])
+                yield partial(self._started, [part for _, part in found])
 
         starts = upcoming()
         try:
             with reads:
-                self._before_start()
+                self._follow()
                 while reads.fill(starts, ahead + 1):
-                    batches = places.popleft()
-                    parts = self._parts(reads, [count for _, count in batches], taken)
-                    for last, _ in batches:
+                    parts = self._parts(reads, taken)
+                    for last in ends.popleft():
                         batch = next(parts)
                         self._reached = _Place(epoch, last)
                         yield batch
                         del batch  # the memory is the consumer's alone
+                        self._follow()
                     parts.close()
-                    self._before_start()
             if self._upcoming.epoch == epoch:  # no other iteration has ended it meanwhile
                 self._upcoming = _Place(epoch + 1, 0)
             self._reached = self._upcoming
         finally:
-            self._before_start()
+            self._follow()
+
+    _follows = False
+    """Whether the stream of the batches waits for the program's work before it takes memory."""
+
+    def _stream(self) -> Stream:
+        """Return the stream on which batches are read and made."""
+        return HOST
+
+    def _follow(self) -> None:
+        if self._follows:
+            self._stream().follow()
 
     def _at_once(self) -> int:
         """Return the number of batches that one read has."""
         return 1
 
-    def _before_start(self) -> None:
-        """Prepare for the start of a read, and for the end of the iteration."""
+    def _started(self, batches: Sequence[Indices]) -> Started:
+        with self._stream().current():
+            return self._start(batches)
 
     def _start(self, batches: Sequence[Indices]) -> Started:
         """Start to read batches."""
         raise NotImplementedError
 
-    def _parts(
-        self, reads: RequestGroup[Started], counts: Sequence[int], taken: deque[Any]
-    ) -> Generator[Any, None, None]:
+    def _parts(self, reads: RequestGroup[Started], taken: deque[Any]) -> Generator[Any, None, None]:
         """Wait for a read when the first batch is asked for, and yield each of its batches.
 
         Args:
             reads: The read, and those after it.
-            counts: The number of samples of each batch.
-            taken: Empty at first. It lives as long as the iteration.
+            taken: What :meth:`Stream.hand_over` keeps. It lives as long as the iteration.
         """
         raise NotImplementedError
 

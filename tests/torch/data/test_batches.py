@@ -25,8 +25,10 @@ import torch
 
 from penstock import request
 from penstock.data.started import Started
+from penstock.data.streams import stream_of
 from penstock.errors import CancelledError, Error
 from penstock.torch import Batches, HDF5Dataset
+from penstock.torch.data import batches as batches_module
 from penstock.torch.data.samples import tensors_of
 
 NAMES = {"image": "image", "state": "group/state", "label": "label"}
@@ -145,6 +147,7 @@ def test_a_program_that_ends_inside_an_iteration_ends_quietly(files: Any) -> Non
     program = """
 import sys
 from penstock.torch import Batches, HDF5Dataset
+from penstock.torch.data import batches as batches_module
 batches = iter(Batches(HDF5Dataset(sys.argv[1], ["image", "label"], device="cpu"), 3))
 print(len(next(batches)["label"]))
 """
@@ -249,6 +252,7 @@ class Streams:
         monkeypatch.setattr(torch.cuda, "Stream", lambda _: self)
         monkeypatch.setattr(torch.cuda, "stream", self.within)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda _: self)
+        monkeypatch.setattr(batches_module, "stream_of", stream_of.__wrapped__)  # without a cache
         self.device = torch.device("cuda", 0)
 
     @contextmanager
@@ -331,6 +335,7 @@ RANKS = """
 import sys
 import torch
 from penstock.torch import Batches, HDF5Dataset
+from penstock.torch.data import batches as batches_module
 rank, path, address = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
 batches = Batches(HDF5Dataset(path, "label", device="cpu"), 4, seed=1)
