@@ -167,16 +167,16 @@ class Batch:
         for view in self._memory:
             arrays.note_write(view)
 
-    def named(self, error: Error) -> Error:
-        """Return an error of the read with the name of the contiguous dataset that it is about."""
+    def dataset_of(self, error: Error) -> str | None:
+        """Return the contiguous dataset that an error is about, if the error does not name it."""
         if error.offset is None or "dataset " in str(error):
-            return error
+            return None
         for number in range(len(self._arguments)):
             dataset = self._origin.dataset(number)
             start, length = dataset.id.get_offset(), dataset.id.get_storage_size()
             if start is not None and start <= error.offset < start + length:
-                return error.about(f"dataset {dataset.name}")
-        return error
+                return f"dataset {dataset.name}"
+        return None
 
     @contextmanager
     def about(self, number: int) -> Iterator[None]:

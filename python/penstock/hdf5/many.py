@@ -167,7 +167,9 @@ class StartedMany:
         try:
             transfer.finish(made)
         except Error as error:
-            raise self._batch.named(error) from error
+            if (what := self._batch.dataset_of(error)) is None:
+                raise
+            raise error.about(what) from error
 
     def cancel(self) -> None:
         """Cancel the read. Its memory is in use until :meth:`wait` has returned or raised."""
@@ -202,7 +204,9 @@ def _start(batch: Batch, flags: int, locked: ExitStack) -> StartedMany:
         batch.submit(flags)
     except Error as error:
         if not batch.is_left_to_h5py(error):
-            raise batch.named(error) from error
+            if (what := batch.dataset_of(error)) is None:
+                raise
+            raise error.about(what) from error
         batch.leave_all()
     # In a file that is open for writing, no other access may change the elements meanwhile.
     if not batch.can_change:
