@@ -199,9 +199,6 @@ class _Cells:
     def rows_of(self, indices: Indices) -> Indices:
         return indices if self._used is None else self._used[indices]
 
-    def start(self, indices: Indices) -> Started:
-        return self._rows.start([self.rows_of(indices)])
-
     def blocks(self, length: int | None = None) -> Indices:
         if self._used is None:
             return self._rows.blocks(length)

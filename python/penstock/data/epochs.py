@@ -23,9 +23,6 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def start(self, indices: Indices) -> Started:
-        """Start to read samples."""
-
     def blocks(self, length: int | None = None) -> Indices:
         """Return the first sample of each block of consecutive samples."""
 
@@ -89,7 +86,7 @@ class Epochs:
 
     def __len__(self) -> int:
         """The number of batches of this rank in a whole epoch."""
-        return sum(end > begin for begin, end in self._shares(0))
+        return sum(high > low for _, _, low, high in self._shares(0))
 
     @property
     def epoch(self) -> int:
@@ -215,9 +212,7 @@ class Epochs:
 
     def _ranges(self, samples: Order, begin: int) -> Iterator[tuple[int, Indices]]:
         """Yield the position after each batch of this rank, and its samples."""
-        rank, ranks = self._rank()
-        for first, last in self._steps(begin):
-            low, high = order.share(first, last, rank, ranks)
+        for first, last, low, high in self._shares(begin):
             if low < high:
                 yield last, samples.part(first, last, low, high)
 
@@ -231,19 +226,12 @@ class Epochs:
             return order.blocks(self.dataset.blocks(self._block), count, self._mix, seed)
         return order.sequential(count)
 
-    def _steps(self, begin: int) -> Iterator[tuple[int, int]]:
-        """Yield the positions of each step of all ranks."""
-        _, ranks = self._rank()
-        count = len(self.dataset)
+    def _shares(self, begin: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the positions of each step of all ranks, and those of this rank in it."""
+        (rank, ranks), count = self._rank(), len(self.dataset)
         for end in order.step_ends(begin, count, self.batch_size, ranks, drop_last=self.drop_last):
-            yield begin, end
+            yield begin, end, *order.share(begin, end, rank, ranks)
             begin = end
-
-    def _shares(self, begin: int) -> Iterator[tuple[int, int]]:
-        """Yield the positions of this rank in each step."""
-        rank, ranks = self._rank()
-        for first, last in self._steps(begin):
-            yield order.share(first, last, rank, ranks)
 
     def _rank(self) -> tuple[int, int]:
         """Return the rank and the number of ranks: those of torch, if the program uses it."""

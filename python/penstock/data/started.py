@@ -21,6 +21,8 @@ class Started(RequestGroup[Pending]):
         super().__init__(reads)
         self._failure: BaseException | None = None
         self._finish = finish
+        self.given: list[Any] = []
+        """The tensors that were given to a function of the program, which made the batch."""
 
     def wait(self) -> Any:
         """Wait for the read, and return the batch: the same one at each call.

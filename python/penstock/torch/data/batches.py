@@ -23,6 +23,9 @@ class Source(epochs.Source, Protocol):
 
     device: Any
 
+    def start(self, indices: Indices) -> Started:
+        """Start to read samples."""
+
 
 class Batches(Epochs):
     """The batches of a data set, of which the next ones are read while one is used.
@@ -123,7 +126,7 @@ class Batches(Epochs):
         return self.dataset.start(samples)
 
     def _parts(self, reads: RequestGroup[Started], taken: deque[Any]) -> Generator[Any, None, None]:
-        stream, given = self._stream(), getattr(reads.first, "made", ())
+        stream, given = self._stream(), getattr(reads.first, "given", ())
         with stream.current():
             batch = [reads.next()]
         if stream is not HOST:

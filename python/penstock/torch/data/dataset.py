@@ -18,7 +18,7 @@ from penstock.data.started import Started
 from penstock.errors import InvalidError, UnavailableError
 from penstock.torch.data.framework import torch, torch_data
 from penstock.torch.data.samples import Samples, sample_of
-from penstock.torch.data.started import Part, Transformed, read, start
+from penstock.torch.data.started import Part, read, start
 from penstock.torch.data.windows import Geometry, Windows
 
 if TYPE_CHECKING:
@@ -166,10 +166,16 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
         firsts = np.flatnonzero(np.diff(sources, prepend=-1)).tolist()
         ranges = list(pairwise([*firsts, count]))
 
-        def finish() -> Any:
-            return tensors if order is None else _reordered(tensors, order)
+        given: list[Any] = []
 
-        started = Transformed(finish, self.transform)
+        def finish() -> Any:
+            batch = tensors if order is None else _reordered(tensors, order)
+            if self.transform is not None:
+                given.extend(batch.values())
+            return self._transformed(batch)
+
+        started = Started(finish)
+        started.given = given
 
         def read_group(group: Sequence[tuple[int, int]]) -> None:
             parts: list[Part] = []

@@ -17,7 +17,7 @@ from penstock.torch.safetensors.frameworks import Framework
 from penstock.torch.safetensors.header import header_in
 from penstock.torch.safetensors.layout import AnyPart, lay_out
 from penstock.torch.safetensors.open import Plan, parts_of, read_plan
-from penstock.torch.safetensors.opened import OneSave, Reading, WeightsFile
+from penstock.torch.safetensors.opened import OneSave, Reading, Readings, WeightsFile
 from penstock.torch.safetensors.sharded import device_for, files_of
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class _Load:
         found: dict[str, Any] = {}
         order: list[str] = []
         save = OneSave()
-        reads: RequestGroup[_Started] = RequestGroup()
+        reads: RequestGroup[Readings] = RequestGroup()
         with ExitStack() as opened, reads:
             for path, names in self._files.items():
                 if self._plan is not None and names is not None:
@@ -167,8 +167,8 @@ class _Load:
                 raise WeightsError(f"no file has tensor {name!r} of the plan")
         return {name: found[name] for name in self._plan}
 
-    def _start(self, file: WeightsFile, names: list[str] | None) -> _Started:
-        with _Started() as started:
+    def _start(self, file: WeightsFile, names: list[str] | None) -> Readings:
+        with Readings() as started:
             for key, (parts, others) in self._divided(file, names).items():
                 framework = self._made[key]
                 if others:
@@ -211,17 +211,3 @@ class _Load:
         if key not in self._made:
             self._made[key] = frameworks.choose("pt", device)
         return key
-
-
-class _Started(RequestGroup[Reading]):
-    """The reads of one file."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[str, Any] = {}
-
-    def wait(self) -> dict[str, Any]:
-        """Wait for all reads, and return the tensors."""
-        for reading in super().wait():
-            self.found.update(zip(map(_name_of, reading.parts), reading.tensors(), strict=True))
-        return self.found

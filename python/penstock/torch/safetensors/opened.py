@@ -18,7 +18,9 @@ from penstock._native import CData
 from penstock._options import OptionKeys, current, resolve
 from penstock.errors import Error, NotFoundError
 from penstock.files import READ, NativeFile, Path
+from penstock.report import Report
 from penstock.request import Request
+from penstock.request_group import RequestGroup
 from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError
 from penstock.torch.safetensors.frameworks import Framework, Memory, host_memory
 from penstock.torch.safetensors.header import Entry, header_of
@@ -286,3 +288,22 @@ class Reading:
                 if error.offset is not None and part.begin <= error.offset < part.end
             ]
             raise error.about(f"tensor {found[0]!r}") if found else error from None
+
+
+class Readings(RequestGroup[Reading]):
+    """Requests that fill new tensors of one file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, Any] = {}
+        """Tensors that were read before, by name."""
+        self.reports: list[Report] = []
+
+    def wait(self) -> dict[str, Any]:
+        """Wait for all requests, and return the tensors by name."""
+        for reading in super().wait():
+            names = (part.name for part in reading.parts)
+            self.found.update(zip(names, reading.tensors(), strict=True))
+            if reading.request is not None:
+                self.reports.append(reading.request.report)
+        return self.found

@@ -41,7 +41,7 @@ from penstock.torch.safetensors.frameworks import Framework, Memory
 from penstock.torch.safetensors.header import Entry
 from penstock.torch.safetensors.layout import AnyPart, Part, lay_out
 from penstock.torch.safetensors.open import Plan, parts_of, read_plan
-from penstock.torch.safetensors.opened import OneSave, Reading, WeightsFile
+from penstock.torch.safetensors.opened import OneSave, Reading, Readings, WeightsFile
 from penstock.torch.safetensors.replicated import refuse_map
 from penstock.torch.safetensors.sharded import files_of
 
@@ -159,7 +159,7 @@ class _Load:
     def __init__(self, group: Group, exchange: str) -> None:
         self._group, self._exchange = group, exchange
         self._opened: list[_Opened] = []
-        self._started: list[_Own | _Columns] = []
+        self._started: list[Readings | _Columns] = []
         self._reports: list[Report] = []
         self._words = ""
 
@@ -243,10 +243,10 @@ class _Load:
         own = [part for part in opened.parts if part.name not in names]
         exchanged = [part for part in opened.parts if part.name in names]
 
-        def prepare() -> tuple[_Own, _Columns | None]:
-            alone = _Own(Reading(opened.file, own, opened.maker, pin=pin))
+        def prepare() -> tuple[Readings, _Columns | None]:
+            alone = Readings()
             self._started.append(alone)
-            alone.start()
+            alone.add(Reading(opened.file, own, opened.maker, pin=pin).start())
             if not space.nbytes:
                 return alone, None
             columns = _Columns(opened, exchanged, space, group, pin)
@@ -265,7 +265,7 @@ class _Load:
         found: dict[str, Any] = {}
         try:
             if error is None:
-                found = alone.finish()
+                found = alone.wait()
                 if columns is not None:
                     found |= columns.tensors()
                 found |= read_plan(opened.file, opened.maker, opened.others, copy=False, pin=pin)
@@ -285,27 +285,6 @@ class _Load:
                 ends.callback(opened.file.close)
             for started in self._started:
                 ends.callback(started.stop)
-
-
-class _Own(RequestGroup[Reading]):
-    """The tensors that this rank reads for itself."""
-
-    def __init__(self, reading: Reading) -> None:
-        super().__init__()
-        self._reading = reading
-        self.reports: list[Report] = []
-
-    def start(self) -> None:
-        """Start to read."""
-        self.add(self._reading.start())
-
-    def finish(self) -> dict[str, Any]:
-        """Wait for the bytes, and return the tensors by name."""
-        reading = self.next()
-        if reading.request is not None:
-            self.reports.append(reading.request.report)
-        names = (part.name for part in reading.parts)
-        return dict(zip(names, reading.tensors(), strict=True))
 
 
 class _Space:
