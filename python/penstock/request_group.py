@@ -11,13 +11,12 @@ The caller of a call that has failed may free its memory, or use it for somethin
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from operator import methodcaller
 from threading import RLock
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from penstock.errors import CancelledError, InvalidError
 
@@ -61,7 +60,7 @@ class RequestGroup(Generic[M]):
     """
 
     def __init__(self, members: Iterable[M] = ()) -> None:
-        self._members: deque[M] = deque(members)
+        self._members: list[M] = list(members)
         self._lock = RLock()
         self.is_stopped = False
         """Whether members were ended before their results were taken."""
@@ -89,10 +88,19 @@ class RequestGroup(Generic[M]):
         Returns:
             Whether the group has members.
         """
-        with self:
-            for start in islice(starts, max(count - len(self._members), 0)):
-                self.add(_started(start))
-        return bool(self._members)
+        members = self._members
+        try:
+            for start in islice(starts, max(count - len(members), 0)):
+                try:
+                    members.append(start())
+                except Exception as error:
+                    members.append(cast(M, _Failed(error)))
+        except BaseException as error:
+            self.stop(error)
+            raise
+        if self.is_stopped:
+            self.stop()
+        return bool(members)
 
     def next(self) -> Any:
         """Wait for the first member, and return its result.
@@ -101,11 +109,15 @@ class RequestGroup(Generic[M]):
             InvalidError: The group was stopped.
             Error: The member has failed.
         """
-        with self, self._lock:
-            self._refuse_stopped()
-            found = self._members[0].wait()
-            self._members.popleft()
-        return found
+        try:
+            with self._lock:
+                self._refuse_stopped()
+                found = self._members[0].wait()
+                del self._members[0]
+                return found
+        except BaseException as error:
+            self.stop(error)
+            raise
 
     def wait(self) -> Any:
         """Wait for all members, and return their results in the order of the members.
@@ -119,16 +131,20 @@ class RequestGroup(Generic[M]):
     def wait_each(self, finish: Callable[[M], T]) -> list[T]:
         """Do what :meth:`wait` does by a function that waits for a member."""
         found: list[T] = []
-        with self, self._lock:
-            self._refuse_stopped()
-            while self._members:
-                found.append(finish(self._members[0]))
-                self._members.popleft()
+        try:
+            with self._lock:
+                self._refuse_stopped()
+                while self._members:
+                    found.append(finish(self._members[0]))
+                    del self._members[0]
+        except BaseException as error:
+            self.stop(error)
+            raise
         return found
 
     def cancel(self) -> None:
         """Cancel all members, which then have to be waited for or stopped."""
-        for member in tuple(self._members):
+        for member in self._members[:]:
             with suppress(Exception):
                 member.cancel()
 
@@ -146,7 +162,7 @@ class RequestGroup(Generic[M]):
                     while self._members:
                         self.is_stopped = True
                         _end(self._members[0], cause)
-                        self._members.popleft()
+                        del self._members[0]
             except BaseException as raised:
                 interruption = interruption or raised
         if interruption is not None:
@@ -188,13 +204,6 @@ class _Failed:
 
     def stop(self, cause: object) -> None:
         pass
-
-
-def _started(start: Callable[[], M]) -> Any:
-    try:
-        return start()
-    except Exception as error:
-        return _Failed(error)
 
 
 def _end(member: Any, cause: BaseException | None) -> None:

@@ -122,9 +122,8 @@ def _blocks(
         free.popleft()
         return reading.start_into_reused(dataset, index, out, options, cf)
 
-    whole = dataset.shape
-    starts = (partial(start, index) for index in slabs(whole, shape))
-    indices = slabs(whole, shape)
+    indices, rest = itertools.tee(slabs(dataset.shape, shape))
+    starts = (partial(start, index) for index in rest)
     reads: RequestGroup[Request[Any]] = RequestGroup()
     with reads:
         while reads.fill(starts, prefetch + 1):

@@ -50,9 +50,8 @@ def start(
             started.add(start_into(datasets, selections, out, options, cf))
             return started
         for part in parts:
-            out = _filled(part)
-            made = reading.start_into_reused(part.dataset, part.selection, out, options, cf)
-            started.add(made)
+            dataset, selection, out = part.dataset, part.selection, _filled(part)
+            started.add(reading.start_into_reused(dataset, selection, out, options, cf))
     return started
 
 

@@ -17,13 +17,11 @@ from penstock.torch.safetensors.frameworks import Framework
 from penstock.torch.safetensors.header import header_in
 from penstock.torch.safetensors.layout import AnyPart, lay_out
 from penstock.torch.safetensors.open import Plan, parts_of, read_plan
-from penstock.torch.safetensors.opened import OneSave, Reading, Readings, WeightsFile
+from penstock.torch.safetensors.opened import OneSave, Reading, Readings, WeightsFile, name_of
 from penstock.torch.safetensors.sharded import device_for, files_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-_name_of = itemgetter(0)  # of a part
 
 
 def load_file(
@@ -176,7 +174,7 @@ class _Load:
                 is_alone = len(self._files) == 1 and self._device_map is None
                 if is_alone or file.is_mapped(framework, **self._keys):
                     tensors = file.read(parts, framework, **self._keys)
-                    started.found.update(zip(map(_name_of, parts), tensors, strict=True))
+                    started.found.update(zip(map(name_of, parts), tensors, strict=True))
                 elif parts:
                     started.add(Reading(file, parts, framework, **self._keys).start())
         return started

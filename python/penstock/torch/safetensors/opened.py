@@ -7,6 +7,7 @@ import os
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import itemgetter
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
@@ -195,6 +196,9 @@ def _open(path: Source) -> tuple[str, NativeFile, int]:
         file.close()  # another file has taken its name
 
 
+name_of = itemgetter(0)  # of a part
+
+
 class Reading:
     """One request that fills new tensors."""
 
@@ -297,13 +301,17 @@ class Readings(RequestGroup[Reading]):
         super().__init__()
         self.found: dict[str, Any] = {}
         """Tensors that were read before, by name."""
-        self.reports: list[Report] = []
+        self._ended: list[Reading] = []
 
     def wait(self) -> dict[str, Any]:
         """Wait for all requests, and return the tensors by name."""
-        for reading in super().wait():
-            names = (part.name for part in reading.parts)
+        self._ended = super().wait()
+        for reading in self._ended:
+            names = map(name_of, reading.parts)
             self.found.update(zip(names, reading.tensors(), strict=True))
-            if reading.request is not None:
-                self.reports.append(reading.request.report)
         return self.found
+
+    @property
+    def reports(self) -> list[Report]:
+        """The reports of the requests that were waited for."""
+        return [one.request.report for one in self._ended if one.request is not None]
