@@ -11,12 +11,12 @@ from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
-from penstock import siblings
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock.ending import watch
 from penstock.errors import Error, InvalidError, WaitTimeout, check, failure
 from penstock.files import NativeFile
 from penstock.report import Report, from_native
+from penstock.request_group import RequestGroup
 
 A = TypeVar("A")
 
@@ -244,7 +244,7 @@ class Request(Generic[A]):
             check(status)
         except BaseException:
             if native.handle[0] != NULL:  # a signal handler: no caller gets the request
-                siblings.stop([self])
+                RequestGroup([self]).stop()
             raise
         return True
 

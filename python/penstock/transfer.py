@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 import numpy as np
 
-from penstock import arrays, report, request, siblings
+from penstock import arrays, report, request
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.dtypes import ElementType, element_type
@@ -18,6 +18,7 @@ from penstock.errors import EndOfFileError, Error, InvalidError, check
 from penstock.files import READ, NativeFile, Path, encode
 from penstock.placement import HOST, Device, Library, allocate, parse_device, place
 from penstock.request import Request
+from penstock.request_group import RequestGroup
 from penstock.shapes import Shape, lengths_of
 from penstock.streams import stream_handle
 
@@ -312,7 +313,7 @@ def finish(made: Request[A]) -> A:
     except Error:
         raise
     except BaseException:
-        siblings.stop([made])
+        RequestGroup([made]).stop()
         raise
     report.remember(made.account())
     return array

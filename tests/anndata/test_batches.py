@@ -17,7 +17,7 @@ from tests.anndata.cells import CELLS, cells_of, matrix, same
 
 from penstock import IncompatibleError, InvalidError
 from penstock.anndata import Batches, Rows
-from penstock.anndata import batches as batches_module
+from penstock.data import streams
 
 Write = Callable[..., str]
 
@@ -162,16 +162,18 @@ def test_the_stream_waits_for_the_program_before_each_batch(
 ) -> None:
     calls: list[str] = []
 
-    class Stream(batches_module._NoStream):
-        def before_start(self) -> None:
+    class Stream(streams.Stream):
+        def follow(self) -> None:
             calls.append("wait for the program")
 
         def current(self) -> AbstractContextManager[Any]:
             calls.append("work")
             return super().current()
 
-    monkeypatch.setattr(batches_module, "_stream_of", lambda maker: Stream())
-    for _ in Batches(path, 16, window=window):
+    batches = Batches(path, 16, window=window)
+    monkeypatch.setattr(batches, "_stream", Stream)
+    monkeypatch.setattr(batches, "_follows", True)
+    for _ in batches:
         # The program has work on this batch, and may drop it before the next one is made.
         calls.append("program")
     after = [calls[at + 1] for at, call in enumerate(calls) if call == "program"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -163,6 +165,16 @@ def cupy() -> Any:
 def noise() -> Callable[[int], np.ndarray[Any, Any]]:
     """Bytes without a pattern, the same for the same length."""
     return lambda count: np.random.default_rng(count).integers(0, 256, count, np.uint8)
+
+
+@pytest.fixture(scope="session")
+def slow_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library whose ``slow_ms`` delays the reads and writes of a process that preloads it."""
+    library = tmp_path_factory.mktemp("slow") / "slow.so"
+    source = Path(__file__).parent / "requests" / "slow.c"
+    flags = ["-shared", "-fPIC", "-o", library, source, "-ldl"]
+    subprocess.run([os.environ.get("CC", "cc"), *flags], check=True)
+    return library
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -13,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.anndata.genes import Join
-from penstock.anndata.libraries import Maker
 from penstock.anndata.rows import Rows
 from penstock.data.epochs import Epochs, number
-from penstock.data.handover import hand_over
 from penstock.data.order import Indices, Shuffle
 from penstock.data.started import Started
+from penstock.data.streams import HOST, Stream, stream_of
 from penstock.errors import InvalidError
 from penstock.placement import Device, Library
+from penstock.request_group import RequestGroup
 
 _WINDOW_ON_HOST, _WINDOW_ON_GPU = 256 << 20, 1 << 30
 """The bytes of a read of several batches of a full shuffle."""
@@ -142,7 +140,7 @@ class Batches(Epochs):
             self._obs[name], categories = _numbers(column)
             if categories is not None:
                 self.categories[name] = categories
-        self._stream = _stream_of(rows._maker)
+        self._follows = rows._maker.library == "cupy"
 
     def _at_once(self) -> int:
         if self._window is not None:
@@ -153,27 +151,32 @@ class Batches(Epochs):
         nbytes = self.rows.nbytes_of_row() * self.batch_size
         return int(min(max(most // max(nbytes, 1), 1), max(len(self), 1)))
 
-    def _before_start(self) -> None:
-        self._stream.before_start()
+    def _stream(self) -> Stream:
+        maker = self.rows._maker
+        if maker.on_host or maker.library == "device":
+            return HOST
+        return stream_of(maker.library, maker.ordinal)
 
     def _start(self, batches: Sequence[Indices]) -> Started:
-        with self._stream.current():
-            return self.rows.start([self._cells.rows_of(batch) for batch in batches])
+        return self.rows.start([self._cells.rows_of(batch) for batch in batches])
 
-    def _parts(
-        self, started: Started, counts: Sequence[int], taken: deque[Any]
-    ) -> Generator[Any, None, None]:
-        with self._stream.current():
-            found = started.wait()
-        del started
-        for _ in counts:
-            yield self._next(found, taken)
+    def _parts(self, reads: RequestGroup[Started], taken: deque[Any]) -> Generator[Any, None, None]:
+        stream = self._stream()
+        with stream.current():
+            found = reads.next()
+        while True:
+            yield self._next(found, stream, taken)
 
-    def _next(self, found: Iterator[tuple[Indices, Any]], taken: deque[Any]) -> Batch:
-        self._stream.before_start()  # a matrix may get the memory of an earlier one
-        with self._stream.current():
+    def _next(
+        self, found: Iterator[tuple[Indices, Any]], stream: Stream, taken: deque[Any]
+    ) -> Batch:
+        with stream.current():
             batch = self._batch(*next(found))
-        self._stream.hand_over(batch, taken, self.prefetch)
+        if stream is not HOST:
+            x = batch.x
+            is_csr = self.rows._maker.library == "torch" and not self.rows.dense
+            parts = (x.crow_indices(), x.col_indices(), x.values()) if is_csr else (x,)
+            stream.hand_over((*parts, *batch.obs.values()), taken, self.prefetch)
         return batch
 
     def _batch(self, rows: Indices, x: Any) -> Batch:
@@ -195,9 +198,6 @@ class _Cells:
 
     def rows_of(self, indices: Indices) -> Indices:
         return indices if self._used is None else self._used[indices]
-
-    def start(self, indices: Indices) -> Started:
-        return self._rows.start([self.rows_of(indices)])
 
     def blocks(self, length: int | None = None) -> Indices:
         if self._used is None:
@@ -221,78 +221,3 @@ def _numbers(column: Any) -> tuple[NDArray[Any], Any]:
         return column.to_numpy(column.dtype.numpy_dtype), None
     codes, categories = pandas.factorize(column, sort=True)
     return codes.astype(np.int64), pandas.Index(categories)
-
-
-class _NoStream:
-    """Batches in host memory, or of arrays without a library."""
-
-    def before_start(self) -> None:
-        """Prepare for the start of a read, and for making a matrix, which both take memory."""
-
-    def current(self) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def hand_over(self, batch: Batch, taken: deque[Any], most: int) -> None:
-        """Do nothing."""
-
-
-class _TorchStream(_NoStream):
-    """The stream of torch's batches on a GPU."""
-
-    def __init__(self, ordinal: int) -> None:
-        self._torch = import_module("torch")
-        self._stream = self._torch.cuda.Stream(ordinal)
-
-    def current(self) -> AbstractContextManager[Any]:
-        stream: AbstractContextManager[Any] = self._torch.cuda.stream(self._stream)
-        return stream
-
-    def hand_over(self, batch: Batch, taken: deque[Any], most: int) -> None:
-        """Let the current stream wait for a batch."""
-        x = batch.x
-        parts = [x] if x.layout == self._torch.strided else _parts_of(x)
-        hand_over(self._stream, (*parts, *batch.obs.values()), taken, most)
-
-
-class _CupyStream(_NoStream):
-    """The stream of CuPy's batches.
-
-    CuPy gives the memory that a stream has freed to that stream alone, at once. So the stream waits
-    for the work on earlier batches.
-    """
-
-    def __init__(self, ordinal: int) -> None:
-        self._cuda = import_module("cupy").cuda
-        self._ordinal = ordinal
-        with self._cuda.Device(ordinal):
-            self._stream = self._cuda.Stream(non_blocking=True)
-
-    def before_start(self) -> None:
-        with self._cuda.Device(self._ordinal):
-            self._stream.wait_event(self._cuda.get_current_stream().record())
-
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        with self._cuda.Device(self._ordinal), self._stream:
-            yield
-
-    def hand_over(self, batch: Batch, taken: deque[Any], most: int) -> None:
-        """Let the current stream wait for a batch."""
-        with self._cuda.Device(self._ordinal):
-            self._cuda.get_current_stream().wait_event(self._stream.record())
-
-
-def _parts_of(matrix: Any) -> tuple[Any, ...]:
-    return matrix.crow_indices(), matrix.col_indices(), matrix.values()
-
-
-def _stream_of(maker: Maker) -> _NoStream:
-    if maker.on_host or maker.library == "device":
-        return _NoStream()
-    return _stream(maker.library, maker.ordinal)
-
-
-@cache
-def _stream(library: str, ordinal: int) -> _NoStream:
-    """Return the stream of all batches of a library on a GPU, which keeps their memory."""
-    return _TorchStream(ordinal) if library == "torch" else _CupyStream(ordinal)

@@ -18,8 +18,9 @@ from penstock.anndata.genes import Join
 from penstock.anndata.libraries import Maker, scipy_matrix
 from penstock.anndata.reading import read_into
 from penstock.anndata.stored import Matrix
-from penstock.data.files import OpenFiles, opened_again, opened_file, version_of
+from penstock.data.files import opened_again, opened_file, version_of
 from penstock.data.order import Indices
+from penstock.data.samples import FileSamples, counted
 from penstock.data.started import Started
 from penstock.dtypes import element_type
 from penstock.errors import IncompatibleError, InvalidError
@@ -36,7 +37,7 @@ _ALIGNED = 64
 """Each batch of a read starts at a multiple of this number of elements, for kernels."""
 
 
-class Rows:
+class Rows(FileSamples):
     """The rows of a matrix of one h5ad file, or of several whose genes are aligned by name.
 
     ``rows[indices]`` reads the rows of all files that an index list names, in its order, by one
@@ -123,12 +124,10 @@ class Rows:
             self._genes = genes.Genes(None, [None] * len(self.paths))
             self._width = _common_width(self._matrices)
         self._fill = self._fill_value()
-        self._ends = np.cumsum([matrix.shape[0] for matrix in self._matrices])
-        self._begins = self._ends - [matrix.shape[0] for matrix in self._matrices]
+        self._add_files([matrix.shape[0] for matrix in self._matrices])
         self._starts = np.concatenate([matrix.indptr[:-1] for matrix in self._matrices])
         self._lengths = np.concatenate([np.diff(matrix.indptr) for matrix in self._matrices])
         self._matrices = [matrix._replace(indptr=stored.NONE) for matrix in self._matrices]
-        self._files = OpenFiles()
 
     def __len__(self) -> int:
         """The number of rows of all files."""
@@ -200,10 +199,11 @@ class Rows:
         if self._is_sparse:
             kind = self._maker.index_type(plan.longest, self._width)
             indices = self._maker.empty(plan.length, kind)
-        started = Started((), lambda: self._made(plan.parts(kind), data, indices))
-        numbers = np.searchsorted(self._ends, plan.rows, side="right")
+        started = Started(lambda: self._made(plan.parts(kind), data, indices))
+        numbers = self._files_of(plan.rows)
         present = np.unique(numbers).tolist()
-        for group in self._files.groups(present):
+
+        def read_group(group: Sequence[int]) -> None:
             for number in group:
                 mine = slice(None) if len(present) == 1 else numbers == number
                 starts, lengths, positions = plan.runs(mine)
@@ -217,27 +217,14 @@ class Rows:
                 matrix = self._matrices[number]
                 datasets = self._files.datasets(matrix.source, matrix.names, started)
                 out = [self._maker.part(array, 0, runs.count) for array in arrays]
-                started.add([start_into(datasets, [(runs,)] * len(out), out, self._options)])
-        return started
+                started.add(start_into(datasets, [(runs,)] * len(out), out, self._options))
 
-    def blocks(self, length: int | None = None) -> Indices:
-        """Return the first row of each block of consecutive rows. No block crosses files.
-
-        Args:
-            length: Rows of a block; 64 by default.
-        """
-        step = 64 if length is None else length
-        ranges = zip(self._begins, self._ends, strict=True)
-        return np.concatenate([np.arange(begin, end, step) for begin, end in ranges])
+        return self._read(started, present, read_group)
 
     def nbytes_of_row(self) -> float:
         """Return the mean number of bytes of a row in memory."""
         size = self._element.itemsize + (4 if self._is_sparse else 0)
         return float(self._lengths.mean() if len(self) else 0) * size
-
-    def close(self) -> None:
-        """Close the files. The next read opens them again."""
-        self._files.close()
 
     def __repr__(self) -> str:
         rows, columns = self.shape
@@ -411,11 +398,7 @@ class Rows:
             found = found.astype(np.int64)
         if found.ndim != 1 or found.dtype.kind not in "iu":
             raise IndexError(f"{index!r} are not rows: give integers, a slice or a mask")
-        wrong = (found < -count) | (found >= count)
-        if wrong.any():
-            raise IndexError(f"row {found[wrong][0]} is out of range: there are {count} rows")
-        found = found.astype(np.int64, copy=False)
-        return np.where(found < 0, found + count, found)
+        return counted(found, count, _no_row)
 
     def _count(self, number: int) -> int:
         """Return the number of rows of a file."""
@@ -504,6 +487,10 @@ class _Plan(NamedTuple):
             first = int(self.positions[begin]) if begin < end else 0
             last = first + int(pointers[-1])
             yield _Part(self.rows[begin:end], first, last, pointers.astype(kind, copy=False))
+
+
+def _no_row(row: int, count: int) -> IndexError:
+    return IndexError(f"row {row} is out of range: there are {count} rows")
 
 
 def _check(matrix: Matrix, first: Matrix) -> None:

@@ -29,8 +29,8 @@ from penstock.cli import comparison, devices
 from penstock.cli.ending import refusing
 from penstock.cli.output import AsJson, messages, plain, print_json, results
 from penstock.hdf5.source import files_of, split, why_no_dataset
+from penstock.request_group import RequestGroup
 from penstock.same_file import conflict
-from penstock.siblings import ending_together
 from penstock.units import parse_size, rate, size
 
 if TYPE_CHECKING:
@@ -203,11 +203,11 @@ def _follow(request: ps.Request[Any], total: int, name: str) -> tuple[Any, ps.Re
         disable=not sys.stderr.isatty(),  # a log would get the bar of the last moment alone
     ) as progress:
         task = progress.add_task(name, total=total)
-        with ending_together([request]):
+        with RequestGroup([request]) as requests:
             while not request.done():
                 progress.update(task, completed=request.progress())
                 time.sleep(0.02)
-        array = request.wait()
+            array = requests.next()
         progress.update(task, completed=request.progress())
     return array, request.report
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from penstock import frameworks
 from penstock.data import order
 from penstock.data.order import Indices, Order, Shuffle
-from penstock.data.started import Started, close_all, failed
+from penstock.data.started import Started
+from penstock.data.streams import HOST, Stream
 from penstock.errors import IncompatibleError, InvalidError
+from penstock.request_group import RequestGroup
 
 
 class Source(Protocol):
     """A data set from which batches are read."""
 
     def __len__(self) -> int: ...
-
-    def start(self, indices: Indices) -> Started:
-        """Start to read samples."""
 
     def blocks(self, length: int | None = None) -> Indices:
         """Return the first sample of each block of consecutive samples."""
@@ -35,18 +35,10 @@ class _Place(NamedTuple):
     """In the order of the epoch."""
 
 
-class _Ahead(NamedTuple):
-    """A read of one batch, or of several that follow one another."""
-
-    started: Started
-    batches: list[tuple[int, int]]
-    """Of each, the position after it, and the number of its samples."""
-
-
 class Epochs:
     """Batches of the samples of a data set, in an order of each epoch that ranks share.
 
-    A derived class says what is done when a read starts and when a batch is taken.
+    A derived class starts reads, makes their batches, and names the stream on which it does.
     """
 
     def __init__(
@@ -94,7 +86,7 @@ class Epochs:
 
     def __len__(self) -> int:
         """The number of batches of this rank in a whole epoch."""
-        return sum(end > begin for begin, end in self._shares(0))
+        return sum(high > low for _, _, low, high in self._shares(0))
 
     @property
     def epoch(self) -> int:
@@ -154,79 +146,73 @@ class Epochs:
         return self._batches(self._order(epoch), begin, epoch)
 
     def _batches(self, samples: Order, begin: int, epoch: int) -> Generator[Any, None, None]:
-        pending: deque[_Ahead] = deque()
+        reads: RequestGroup[Started] = RequestGroup()
+        ends: deque[list[int]] = deque()
+        """Of each read, the positions after its batches."""
         taken: deque[Any] = deque()
-        """What :meth:`_parts` keeps of earlier batches."""
         ranges = self._ranges(samples, begin)
         at_once = self._at_once()
         ahead = -(-self.prefetch // at_once)
 
-        def start() -> None:
-            if found := list(islice(ranges, at_once)):
-                mine = [part for _, part in found]
-                batches = [(last, len(part)) for last, part in found]
-                pending.append(_Ahead(self._started(mine), batches))
+        def upcoming() -> Iterator[Callable[[], Started]]:
+            while found := list(islice(ranges, at_once)):
+                ends.append([last for last, _ in found])
+                yield partial(self._started, [part for _, part in found])
 
+        starts = upcoming()
         try:
-            self._before_start()
-            for _ in range(ahead):
-                start()
-            while True:
-                self._before_start()
-                start()
-                if not pending:
-                    break
-                read = pending.popleft()
-                ends = [last for last, _ in read.batches]
-                parts = self._parts(read.started, [count for _, count in read.batches], taken)
-                del read
-                for last in ends:
-                    batch = next(parts)
-                    self._reached = _Place(epoch, last)
-                    yield batch
-                    del batch  # the memory is the consumer's alone
-                parts.close()
+            with reads:
+                self._follow()
+                while reads.fill(starts, ahead + 1):
+                    parts = self._parts(reads, taken)
+                    for last in ends.popleft():
+                        batch = next(parts)
+                        self._reached = _Place(epoch, last)
+                        yield batch
+                        del batch  # the memory is the consumer's alone
+                        self._follow()
+                    parts.close()
             if self._upcoming.epoch == epoch:  # no other iteration has ended it meanwhile
                 self._upcoming = _Place(epoch + 1, 0)
             self._reached = self._upcoming
         finally:
-            close_all(read.started for read in pending)
-            self._before_start()
+            self._follow()
+
+    _follows = False
+    """Whether the stream of the batches waits for the program's work before it takes memory."""
+
+    def _stream(self) -> Stream:
+        """Return the stream on which batches are read and made."""
+        return HOST
+
+    def _follow(self) -> None:
+        if self._follows:
+            self._stream().follow()
 
     def _at_once(self) -> int:
         """Return the number of batches that one read has."""
         return 1
 
-    def _before_start(self) -> None:
-        """Prepare for the start of a read, and for the end of the iteration."""
-
     def _started(self, batches: Sequence[Indices]) -> Started:
-        """Start to read batches. An error is raised where the first of them is taken."""
-        try:
+        with self._stream().current():
             return self._start(batches)
-        except Exception as error:
-            return failed(error)
 
     def _start(self, batches: Sequence[Indices]) -> Started:
+        """Start to read batches."""
         raise NotImplementedError
 
-    def _parts(
-        self, started: Started, counts: Sequence[int], taken: deque[Any]
-    ) -> Generator[Any, None, None]:
+    def _parts(self, reads: RequestGroup[Started], taken: deque[Any]) -> Generator[Any, None, None]:
         """Wait for a read when the first batch is asked for, and yield each of its batches.
 
         Args:
-            started: The read.
-            counts: The number of samples of each batch.
-            taken: Empty at first. It lives as long as the iteration.
+            reads: The read, and those after it.
+            taken: What :meth:`Stream.hand_over` keeps. It lives as long as the iteration.
         """
         raise NotImplementedError
 
     def _ranges(self, samples: Order, begin: int) -> Iterator[tuple[int, Indices]]:
         """Yield the position after each batch of this rank, and its samples."""
-        rank, ranks = self._rank()
-        for first, last in self._steps(begin):
-            low, high = order.share(first, last, rank, ranks)
+        for first, last, low, high in self._shares(begin):
             if low < high:
                 yield last, samples.part(first, last, low, high)
 
@@ -240,19 +226,12 @@ class Epochs:
             return order.blocks(self.dataset.blocks(self._block), count, self._mix, seed)
         return order.sequential(count)
 
-    def _steps(self, begin: int) -> Iterator[tuple[int, int]]:
-        """Yield the positions of each step of all ranks."""
-        _, ranks = self._rank()
-        count = len(self.dataset)
+    def _shares(self, begin: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the positions of each step of all ranks, and those of this rank in it."""
+        (rank, ranks), count = self._rank(), len(self.dataset)
         for end in order.step_ends(begin, count, self.batch_size, ranks, drop_last=self.drop_last):
-            yield begin, end
+            yield begin, end, *order.share(begin, end, rank, ranks)
             begin = end
-
-    def _shares(self, begin: int) -> Iterator[tuple[int, int]]:
-        """Yield the positions of this rank in each step."""
-        rank, ranks = self._rank()
-        for first, last in self._steps(begin):
-            yield order.share(first, last, rank, ranks)
 
     def _rank(self) -> tuple[int, int]:
         """Return the rank and the number of ranks: those of torch, if the program uses it."""

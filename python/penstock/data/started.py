@@ -2,107 +2,70 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock import siblings
-from penstock.errors import Error, InvalidError
-from penstock.siblings import Failed, Pending
+from penstock.errors import InvalidError
+from penstock.request_group import Pending, RequestGroup
 
 
-class Started:
-    """A batch that is being read. If it is dropped before :meth:`wait`, its read is cancelled.
+class Started(RequestGroup[Pending]):
+    """A batch that is being read. If it is dropped before :meth:`wait`, its reads are cancelled.
 
     Args:
-        pending: The reads.
-        finish: Called after them, returns the batch.
+        finish: Called after the reads, returns the batch.
+        reads: Those that were started already.
     """
 
-    def __init__(self, pending: Sequence[Pending], finish: Callable[[], Any]) -> None:
-        self._pending = list(pending)
+    def __init__(self, finish: Callable[[], Any], reads: Iterable[Pending] = ()) -> None:
+        super().__init__(reads)
         self._failure: BaseException | None = None
-        self._lock = threading.RLock()
         self._finish = finish
+        self.given: list[Any] = []
+        """The tensors that were given to a function of the program, which made the batch."""
 
     def wait(self) -> Any:
         """Wait for the read, and return the batch: the same one at each call.
 
         Raises:
-            Error: The read failed. A further call fails, too, as does one after :meth:`close` of a
+            Error: The read failed. A further call fails, too, as does one after :meth:`stop` of a
                 read that had not ended: the memory is undefined.
         """
         self.settle()
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            try:
+        failure, self._failure = self._failure, None
+        try:
+            if failure is not None:
                 raise failure
-            finally:
-                del failure  # its traceback has this frame
-        finish, self._finish = self._finish, _refuse
-        batch = finish()  # once, as functions of the program may change tensors
+        finally:
+            del failure  # its traceback has this frame
+        if self.is_stopped:
+            _refuse()
+        made, self._finish = self._finish, _refuse
+        batch = made()  # once, as functions of the program may change tensors
         self._finish = lambda: batch
         return batch
 
     @property
     def is_pending(self) -> bool:
         """Whether there are reads that were not waited for, which keep their files open."""
-        return bool(self._pending)
-
-    def add(self, pending: Sequence[Pending]) -> None:
-        """Add reads, while no other thread uses this object."""
-        self._pending += pending
+        return len(self) > 0
 
     def settle(self) -> None:
         """Wait for the reads added so far, so that their files can be closed.
 
         Any thread may call this. :meth:`wait` raises their error.
         """
-        with self._lock:
-            try:
-                while self._pending:
-                    self._pending[0].wait()
-                    del self._pending[0]
-            except BaseException as error:
-                self._failure = error
-                self.close()
-                if not isinstance(error, Exception):
-                    raise
-
-    def cancel(self) -> None:
-        """Cancel the read. :meth:`close` waits for its end."""
-        for request in self._pending[:]:
-            with suppress(Error):
-                request.cancel()
+        if self.is_stopped:
+            self.stop()  # which another thread may have begun
+            return
+        try:
+            super().wait()
+        except Exception as error:
+            self._failure = self._failure or error
 
     def close(self) -> None:
         """Cancel the read, and wait until its memory is used no more."""
-        self.cancel()
-        with self._lock:
-            if self._pending:
-                self._finish = _refuse
-            try:
-                siblings.stop(self._pending, self._failure)
-            finally:
-                self._pending.clear()
-
-    def __del__(self) -> None:
-        if self.__dict__.get("_pending"):
-            self.close()
-
-
-def close_all(started: Iterable[Started]) -> None:
-    """Cancel reads, and wait until their memory is used no more."""
-    with ExitStack() as ends:
-        for one in started:
-            ends.callback(one.close)
-            one.cancel()
-
-
-def failed(error: Exception) -> Started:
-    """Return a batch whose read could not be started."""
-    return Started([Failed(error)], _refuse)
+        self.stop()
 
 
 def _refuse() -> Any:

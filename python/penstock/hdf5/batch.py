@@ -29,7 +29,7 @@ from penstock.hdf5.selection import Selection
 from penstock.hdf5.submit import Described, SubmitOptions, TypedMemory
 from penstock.placement import Device, is_numpy
 from penstock.request import Request
-from penstock.siblings import ending_together
+from penstock.request_group import RequestGroup
 from penstock.stacks import Stack, Wanted, allocate_stacks
 from penstock.streams import one_stream
 
@@ -103,7 +103,7 @@ class Batch:
         """Objects that must live until the native call returns."""
         self._memory: list[View] = []
         """The memory that is filled."""
-        self.requests: list[Request[Any]] = []
+        self.requests: RequestGroup[Request[Any]] = RequestGroup()
         """The requests that were started."""
         self.results: list[Any] = [None] * len(arguments)
         self.can_change = False
@@ -113,7 +113,7 @@ class Batch:
 
     def leave_all(self) -> None:
         """Leave all pieces to be read one after the other."""
-        self.requests.clear()
+        self.requests = RequestGroup()
         self.left = list(range(len(self._arguments)))
 
     def submit(self, flags: int) -> None:
@@ -130,9 +130,9 @@ class Batch:
             check(lib.penstock_datasets_can_change(opened[0], can_change))
             self.can_change = bool(can_change[0])
             self._plan(described["type"].tolist(), _shapes(described))
-            with ending_together(self.requests):
+            with self.requests:
                 for place, rows in self._rows.items():
-                    self.requests.append(self._start(opened[0], place, rows, flags))
+                    self.requests.add(self._start(opened[0], place, rows, flags))
         finally:
             lib.penstock_datasets_close(opened[0])
         for numbers, stack in self._new:
@@ -167,16 +167,16 @@ class Batch:
         for view in self._memory:
             arrays.note_write(view)
 
-    def named(self, error: Error) -> Error:
-        """Return an error of the read with the name of the contiguous dataset that it is about."""
+    def dataset_of(self, error: Error) -> str | None:
+        """Return the contiguous dataset that an error is about, if the error does not name it."""
         if error.offset is None or "dataset " in str(error):
-            return error
+            return None
         for number in range(len(self._arguments)):
             dataset = self._origin.dataset(number)
             start, length = dataset.id.get_offset(), dataset.id.get_storage_size()
             if start is not None and start <= error.offset < start + length:
-                return error.about(f"dataset {dataset.name}")
-        return error
+                return f"dataset {dataset.name}"
+        return None
 
     @contextmanager
     def about(self, number: int) -> Iterator[None]:

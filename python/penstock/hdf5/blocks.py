@@ -7,17 +7,18 @@ import math
 import operator
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from penstock import siblings
 from penstock.dtypes import element_type
 from penstock.errors import InvalidError
 from penstock.hdf5 import reading
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import Device, Library, parse_device, place
+from penstock.request_group import RequestGroup
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -110,41 +111,27 @@ def _blocks(
     cf: bool | Decoding,
     options: OptionKeys,
 ) -> Generator[tuple[Index, Any], None, None]:
-    rest = slabs(dataset.shape, shape)
-    pending: deque[tuple[Index, Request[Any] | siblings.Failed]] = deque()
     free: deque[Any] = deque()
 
-    def start(index: Index) -> Request[Any] | siblings.Failed:
+    def start(index: Index) -> Request[Any]:
         lengths = tuple(part.stop - part.start for part in index)
         out = _part(free[0], lengths, shape) if free else None
-        try:
-            if out is None:
-                keys = {"device": device, "dtype": dtype, "cf": cf}
-                return reading.read_async(dataset, index, **keys, **options)
-            free.popleft()
-            return reading.start_into_reused(dataset, index, out, options, cf)
-        except Exception as error:
-            return siblings.Failed(error)
+        if out is None:
+            keys = {"device": device, "dtype": dtype, "cf": cf}
+            return reading.read_async(dataset, index, **keys, **options)
+        free.popleft()
+        return reading.start_into_reused(dataset, index, out, options, cf)
 
-    try:
-        for index in itertools.islice(rest, prefetch + 1):
-            pending.append((index, start(index)))
-        while pending:
-            index, request = pending.popleft()
-            try:
-                array = request.wait()
-            except BaseException:
-                del request  # the error's traceback has this frame
-                raise
-            yield index, array
+    indices, rest = itertools.tee(slabs(dataset.shape, shape))
+    starts = (partial(start, index) for index in rest)
+    reads: RequestGroup[Request[Any]] = RequestGroup()
+    with reads:
+        while reads.fill(starts, prefetch + 1):
+            array = reads.next()
+            yield next(indices), array
             if reuse and tuple(array.shape)[: len(shape)] == shape:
                 free.append(array)
-            del array, request
-            for following in itertools.islice(rest, 1):
-                pending.append((following, start(following)))
-    finally:
-        # No caller will use these slabs. In a forked child, they are those of its parent.
-        siblings.stop(request for _, request in pending)
+            del array
 
 
 def _part(array: Any, lengths: tuple[int, ...], whole: tuple[int, ...]) -> Any:

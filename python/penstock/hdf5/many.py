@@ -18,8 +18,8 @@ from penstock.hdf5.source import named
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import Device, Library, place
 from penstock.report import remember_note
+from penstock.request import Request
 from penstock.sequences import check_indexed, described, listed
-from penstock.siblings import ending_together
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -133,7 +133,7 @@ def start_into(
     CuPy's current stream.
     """
     batch = Batch(Opened(datasets), list(selections), out, _destination(cf=cf, **options))
-    with ending_together(batch.requests), lock():
+    with batch.requests, lock():
         started = _start(batch, request.ZERO_HOLES, ExitStack())
         if batch.can_change:
             started.wait()
@@ -145,7 +145,6 @@ class StartedMany:
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        self._requests = batch.requests
 
     def wait(self) -> list[Any]:
         """Wait for the read, and return the arrays in the order of the pieces.
@@ -153,22 +152,26 @@ class StartedMany:
         Raises:
             Error: The read failed. The error names the dataset.
         """
-        with ending_together(self._requests):
-            for made in self._requests:
-                try:
-                    transfer.finish(made)
-                except Error as error:
-                    raise self._batch.named(error) from error
-        self._batch.complete()
-        if self._requests and self._batch.left:
-            count, total = len(self._batch.left), len(self._batch.results)
+        batch = self._batch
+        is_mixed = bool(batch.left and batch.requests)
+        batch.requests.wait_each(self._finish)
+        batch.complete()
+        if is_mixed:
+            count, total = len(batch.left), len(batch.results)
             remember_note(f"{count} of {total} datasets were read one after the other")
-        return self._batch.results
+        return batch.results
+
+    def _finish(self, made: Request[Any]) -> None:
+        try:
+            transfer.finish(made)
+        except Error as error:
+            if (what := self._batch.dataset_of(error)) is None:
+                raise
+            raise error.about(what) from error
 
     def cancel(self) -> None:
         """Cancel the read. Its memory is in use until :meth:`wait` has returned or raised."""
-        for made in self._requests:
-            made.cancel()
+        self._batch.requests.cancel()
 
 
 def _read(
@@ -184,7 +187,7 @@ def _read(
         return []
     batch = Batch(origin, selections, out, destination)
     flags = request.CALLER_WAITS | (0 if out is not None else request.ZERO_HOLES)
-    with ending_together(batch.requests), ExitStack() as locked:
+    with batch.requests, ExitStack() as locked:
         locked.enter_context(lock())
         return _start(batch, flags, locked).wait()
 
@@ -199,7 +202,9 @@ def _start(batch: Batch, flags: int, locked: ExitStack) -> StartedMany:
         batch.submit(flags)
     except Error as error:
         if not batch.is_left_to_h5py(error):
-            raise batch.named(error) from error
+            if (what := batch.dataset_of(error)) is None:
+                raise
+            raise error.about(what) from error
         batch.leave_all()
     # In a file that is open for writing, no other access may change the elements meanwhile.
     if not batch.can_change:

@@ -17,7 +17,7 @@ import numpy as np
 from penstock import frameworks, request, transfer
 from penstock._options import resolve
 from penstock.files import READ, NativeFile
-from penstock.siblings import ending_together
+from penstock.request_group import RequestGroup
 
 NAME = "penstock"
 _POLL = 1e-4
@@ -134,8 +134,7 @@ class PenstockCopier(_base.CopierInterface):  # type: ignore[misc]
         file, self._file = self._file, None
         try:
             if made is not None:
-                with ending_together([made]):
-                    made.wait()
+                RequestGroup([made]).wait()
         finally:
             if file is not None:
                 file.close()

@@ -73,7 +73,7 @@ class HDF5Reader(_readers.HDF5Reader):  # type: ignore[misc]
             tensors[field] = self._new(path, dataset, (1, *dataset.shape[1:]), torch.empty)
         row = slice(index, index + 1)
         parts = [Part(self._datasets[field], row, out) for field, out in tensors.items()]
-        Started(start(parts), list).wait()
+        start(Started(list), parts).wait()
         return {field: out[0] for field, out in tensors.items()}
 
     def _new(self, path: str, dataset: Any, shape: Any, make: Callable[..., Any]) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock.data.files import OpenFiles, Source, opened_file, version_of
 from penstock.data.order import Indices
+from penstock.data.samples import FileSamples
 from penstock.data.started import Started
 from penstock.dtypes import element_type
 from penstock.errors import InvalidError
@@ -105,7 +106,7 @@ class _Node:
 _Base: Any = object
 
 
-class _Reads(_Base):  # type: ignore[misc]
+class _Reads(FileSamples, _Base):  # type: ignore[misc]
     """The reads of a data set of the Well, before a class of ``the_well`` in the order of bases."""
 
     def __init__(self, *arguments: Any, device: Any = "cpu", **keys: Any) -> None:
@@ -119,7 +120,7 @@ class _Reads(_Base):  # type: ignore[misc]
             )
         self._host_norm: Any = self.norm
         self._described: dict[int, _Described] = {}
-        self._open = OpenFiles()
+        self._files = OpenFiles()
         self._bound: tuple[int, Any] | None = None
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -147,15 +148,16 @@ class _Reads(_Base):  # type: ignore[misc]
         places = map(self._place, checked_indices(indices, len(self)).tolist())
         reads = [_Read(place, {}) for place in places]
         item = super().__getitem__
-        started = Started((), lambda: collate([item(read) for read in reads]))
-        for files in self._open.groups(sorted({read.place.file for read in reads})):
+        started = Started(lambda: collate([item(read) for read in reads]))
+
+        def read_group(files: Sequence[int]) -> None:
             parts: list[Part] = []
             for read in reads:
                 if files[0] <= read.place.file <= files[-1]:
                     parts += self._parts(read, device, started)
-            started.add(start(parts))
-            del parts  # it keeps datasets, and so their files
-        return started
+            start(started, parts)
+
+        return self._read(started, sorted({read.place.file for read in reads}), read_group)
 
     def _place(self, index: int) -> _Place:
         """Return where a sample is, and the stride of its steps, which may be drawn at random."""
@@ -252,7 +254,7 @@ class _Reads(_Base):  # type: ignore[misc]
         return self._described[number]
 
     def _datasets(self, described: _Described, user: Started | None = None) -> dict[str, Any]:
-        found = self._open.datasets(described.source, described.names, user)
+        found = self._files.datasets(described.source, described.names, user)
         return dict(zip(described.names, found, strict=True))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -146,18 +146,13 @@ _found: dict[str, dict[str, Any]] = {}
 
 
 @pytest.fixture
-def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def interrupted(slow_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Returns what a call of a kind did; all calls of the kind are made by one process."""
 
     def find(kind: str, call: str) -> Any:
         if kind not in _found:
-            folder = tmp_path_factory.mktemp("ctrl-c")
-            library = folder / "slow.so"
-            flags = ["-shared", "-fPIC", "-o", library, Path(__file__).with_name("slow.c"), "-ldl"]
-            subprocess.run([os.environ.get("CC", "cc"), *flags], check=True)
-            work = folder / "work"
-            work.mkdir()
-            preload = f"{library} {os.environ.get('LD_PRELOAD', '')}".strip()
+            work = tmp_path_factory.mktemp("ctrl-c")
+            preload = f"{slow_library} {os.environ.get('LD_PRELOAD', '')}".strip()
             done = subprocess.run(
                 [sys.executable, "-c", PROGRAM, work, kind, str(MS), str(AFTER)],
                 env=os.environ | {"LD_PRELOAD": preload},

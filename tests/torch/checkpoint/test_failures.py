@@ -311,6 +311,7 @@ def test_an_interrupt_ends_the_requests_of_all_files(
                         raise KeyboardInterrupt
             if moment == "between":
                 raise KeyboardInterrupt
+            reads.wait()
 
     used = len(os.listdir("/proc/self/fd"))
     with pytest.raises(KeyboardInterrupt):

@@ -25,8 +25,10 @@ import torch
 
 from penstock import request
 from penstock.data.started import Started
+from penstock.data.streams import stream_of
 from penstock.errors import CancelledError, Error
 from penstock.torch import Batches, HDF5Dataset
+from penstock.torch.data import batches as batches_module
 from penstock.torch.data.samples import tensors_of
 
 NAMES = {"image": "image", "state": "group/state", "label": "label"}
@@ -75,7 +77,7 @@ class Recorded(HDF5Dataset):
         return made
 
     def pending(self) -> int:
-        return sum(bool(made._pending) for made in self.__dict__["made"])
+        return sum(made.is_pending for made in self.__dict__["made"])
 
 
 def test_as_many_reads_as_prefetch_says_are_pending(files: Any) -> None:
@@ -145,6 +147,7 @@ def test_a_program_that_ends_inside_an_iteration_ends_quietly(files: Any) -> Non
     program = """
 import sys
 from penstock.torch import Batches, HDF5Dataset
+from penstock.torch.data import batches as batches_module
 batches = iter(Batches(HDF5Dataset(sys.argv[1], ["image", "label"], device="cpu"), 3))
 print(len(next(batches)["label"]))
 """
@@ -176,7 +179,7 @@ def test_a_started_batch_that_is_dropped_is_cancelled(files: Any) -> None:
             raise CancelledError("cancelled")
 
     slow = Slow()
-    started = Started([slow], list)
+    started = Started(list, [slow])
     del started
     gc.collect()
     assert slow.cancelled
@@ -190,7 +193,7 @@ def test_the_error_of_a_read_that_was_settled_is_raised_where_its_batch_is_taken
         def wait(self) -> None:
             raise CancelledError("the read failed")
 
-    started = Started([Failing(), Failing()], list)
+    started = Started(list, [Failing(), Failing()])
     started.settle()
     assert not started.is_pending
     with pytest.raises(CancelledError, match="the read failed"):
@@ -249,6 +252,7 @@ class Streams:
         monkeypatch.setattr(torch.cuda, "Stream", lambda _: self)
         monkeypatch.setattr(torch.cuda, "stream", self.within)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda _: self)
+        monkeypatch.setattr(batches_module, "stream_of", stream_of.__wrapped__)  # without a cache
         self.device = torch.device("cuda", 0)
 
     @contextmanager
@@ -278,7 +282,7 @@ def test_reads_and_transforms_are_on_the_stream_of_the_batches(monkeypatch: Any)
 
         def start(self, indices: Any) -> Started:
             streams.notes.append(f"read on {streams.current}")
-            return Started((), lambda: streams.notes.append(f"transform on {streams.current}"))
+            return Started(lambda: streams.notes.append(f"transform on {streams.current}"))
 
         def blocks(self, length: int | None = None) -> Any:
             raise NotImplementedError
@@ -331,6 +335,7 @@ RANKS = """
 import sys
 import torch
 from penstock.torch import Batches, HDF5Dataset
+from penstock.torch.data import batches as batches_module
 rank, path, address = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
 batches = Batches(HDF5Dataset(path, "label", device="cpu"), 4, seed=1)

@@ -120,7 +120,7 @@ folder, device = sys.argv[1:]
 dataset = well.WellDataset(path=folder, well_split_name="train", n_steps_output=1)
 assert len(dataset.files_paths) == 200
 expected = torch.stack([dataset[n]["input_fields"] for n in range(len(dataset))])
-dataset._open.close()
+dataset._files.close()
 used = len(os.listdir("/proc/self/fd"))
 resource.setrlimit(resource.RLIMIT_NOFILE, (used + 64, used + 64))
 dataset = well.WellDataset(path=folder, well_split_name="train", n_steps_output=1, device=device)

@@ -135,10 +135,10 @@ if device == "cpu":
 class Broken(tensor_parallel._Columns):
     """The reads of a rank, the second of which fails."""
 
-    def _wait(self):
+    def _wait(self, *share):
         if self._error is None and len(self.reports) == 1:
             raise OSError("the disk is broken")
-        super()._wait()
+        super()._wait(*share)
 
 
 if rank == 0:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from penstock import arrays, report, siblings, transfer
+from penstock import arrays, report, transfer
 from penstock._options import OptionKeys
 from penstock.dist.group import Group, made_by_all
 from penstock.dist.launched import Launched
@@ -26,6 +26,7 @@ from penstock.errors import InvalidError, WaitTimeout
 from penstock.placement import HOST, Device, Library, allocate, parse_device, place
 from penstock.report import Report
 from penstock.request import Request
+from penstock.request_group import RequestGroup
 from penstock.shapes import Shape, lengths_of
 from penstock.streams import stream_handle, wait_for
 
@@ -279,21 +280,58 @@ def _fill(
     group.agree(f"{_STEP} (end)", error)
 
 
-class _Reads(Protocol):
-    """The reads of this rank's shares."""
+class _Reads:
+    """The reads of this rank's shares.
 
-    reports: list[Report]
-    error: Exception | None
-    """Why there are no more reads."""
+    Args:
+        source: What is read.
+        shares: The first row of each share, and the one behind its last.
+    """
+
+    def __init__(self, source: Source, shares: Sequence[tuple[int, int]]) -> None:
+        self._source = source
+        self._left = deque(shares)
+        self._requests: RequestGroup[Request[None]] = RequestGroup()
+        self.reports: list[Report] = []
+        self.error: Exception | None = None
+        """Why there are no more reads."""
 
     def start(self) -> None:
         """Start to read."""
+        self._attempt(self._start)
 
     def wait(self) -> None:
         """Return when the next share has been read, or a read has failed."""
+        first, last = self._left.popleft()
+        if first < last:
+            self._attempt(partial(self._wait, last - first))
 
     def stop(self) -> None:
         """Cancel pending reads, and wait until no request uses the memory."""
+        self._requests.stop()
+
+    def _attempt(self, do: Callable[[], None]) -> None:
+        """Do something unless a read has failed; after an error, no request uses the memory."""
+        if self.error is not None:
+            return
+        try:
+            with self._requests:
+                do()
+        except Exception as raised:
+            self.error = raised
+
+    def _finish(self) -> None:
+        """Wait for the oldest request."""
+        made = self._requests.first
+        self._requests.next()
+        self.reports.append(made.report)
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    def _wait(self, rows: int) -> None:
+        """Wait for the next share, which has some rows."""
+        raise NotImplementedError
 
 
 def _reads(
@@ -306,91 +344,36 @@ def _reads(
     return _ReadAhead(source, shares)
 
 
-class _OneRead:
+class _OneRead(_Reads):
     """One read of all shares: as fast as a read of as many bytes that follow each other."""
 
-    def __init__(self, source: Source, shares: Sequence[tuple[int, int]]) -> None:
-        self._source = source
-        self._left = deque(shares)
-        self._made: Request[None] | None = None
-        self._wanted = 0
-        self.reports: list[Report] = []
-        self.error: Exception | None = None
+    _wanted = 0
+    """Bytes of the shares that were waited for."""
 
-    def start(self) -> None:
-        """Start the read."""
-        try:
-            self._made = self._source.start_all(self._left)
-        except Exception as raised:
-            self.error = raised
+    def _start(self) -> None:
+        if (made := self._source.start_all(self._left)) is not None:
+            self._requests.add(made)
 
-    def wait(self) -> None:
-        """Return when the next share has arrived, or the read has failed."""
-        first, last = self._left.popleft()
-        self._wanted += (last - first) * self._source.row
-        if self._made is None or self.error is not None:
+    def _wait(self, rows: int) -> None:
+        self._wanted += rows * self._source.row
+        if not any(first < last for first, last in self._left):
+            self._finish()
             return
-        try:
-            if self._left:
-                self._arrive(self._made)
-            else:
-                self._made.wait()
-                self.reports.append(self._made.report)
-        except Exception as raised:
-            self.error = raised
-            self.stop()
-
-    def _arrive(self, made: Request[None]) -> None:
+        made = self._requests.first
         while made.arrived() < self._wanted:
             with suppress(WaitTimeout):
                 made.wait(_POLL)
                 return
 
-    def stop(self) -> None:
-        """Cancel the read, and wait until it does not use the memory."""
-        if self._made is not None:
-            siblings.stop([self._made])
 
-
-class _ReadAhead:
+class _ReadAhead(_Reads):
     """A read for each share, some of which are under way."""
 
-    def __init__(self, source: Source, shares: Sequence[tuple[int, int]]) -> None:
-        self._source = source
-        self._left = deque(shares)
-        self._pending: deque[Request[None] | None] = deque()
-        self.reports: list[Report] = []
-        self.error: Exception | None = None
+    def _start(self) -> None:
+        source, shares = self._source, tuple(self._left)
+        self._starts = (partial(source.start, *share) for share in shares if share[0] < share[1])
+        self._requests.fill(self._starts, _AHEAD)
 
-    def start(self) -> None:
-        """Start as many reads as may be in flight."""
-        try:
-            while self._left and len(self._pending) < _AHEAD:
-                self._pending.append(self._source.start(*self._left.popleft()))
-        except Exception as raised:
-            self.error = raised
-            self.stop()
-
-    def wait(self) -> None:
-        """Return when the next share has been read, or a read has failed."""
-        if self.error is not None:
-            return
-        made = self._pending.popleft()
-        try:
-            if made is not None:
-                try:
-                    made.wait()
-                except BaseException:
-                    self._pending.append(made)
-                    raise
-                self.reports.append(made.report)
-        except Exception as raised:
-            self.error = raised
-            self.stop()
-            return
-        self.start()  # what is read while the caller exchanges
-
-    def stop(self) -> None:
-        """Cancel pending reads, and wait until no request uses the memory."""
-        siblings.stop(made for made in self._pending if made is not None)
-        self._pending.clear()
+    def _wait(self, rows: int) -> None:
+        self._finish()
+        self._requests.fill(self._starts, _AHEAD)  # what is read while the caller exchanges

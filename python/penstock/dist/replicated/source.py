@@ -297,13 +297,11 @@ class Source:
             keep=self._view,
         )
 
-    def start(self, first: int, last: int) -> Request[None] | None:
-        """Start to read rows to their place; ``None`` if there are none.
+    def start(self, first: int, last: int) -> Request[None]:
+        """Start to read rows to their place.
 
         The caller waits for the rows, so they have as many workers as a plain read.
         """
-        if first == last:
-            return None
         about, begin, nbytes = self._about, first * self.row, (last - first) * self.row
         address = self._view.pointer + begin
         if about.dtype is None:

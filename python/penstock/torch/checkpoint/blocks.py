@@ -12,6 +12,7 @@ from penstock import frameworks, request, transfer
 from penstock._native import NULL
 from penstock.files import NativeFile
 from penstock.request import Request
+from penstock.request_group import RequestGroup
 from penstock.streams import wait_for
 from penstock.torch.checkpoint.archive import StoredTensor, bytes_of
 from penstock.torch.checkpoint.storages import new_storage
@@ -56,7 +57,7 @@ class Blocks:
 
     All that can be read in place are one request. In a large file, a request starts as soon as it
     has ``at_once`` bytes, so that the medium need not wait until all blocks are added. After an
-    error, the caller must stop the requests: :func:`penstock.siblings.stop`.
+    error, the caller must stop the requests.
     """
 
     def __init__(self, file: NativeFile, at_once: int) -> None:
@@ -64,8 +65,8 @@ class Blocks:
         self._ranges = Ranges()
         self._copied: list[_Block] = []
         self._in_place: list[torch.Tensor] = []
-        self.requests: list[Request[None]] = []
-        """Those that are not finished. They use the memory of the targets."""
+        self.requests: RequestGroup[Request[None]] = RequestGroup()
+        """Those that use the memory of the targets."""
 
     def add(self, stored: StoredTensor, offsets: Sequence[int], target: torch.Tensor) -> None:
         """Add the block at these offsets of a tensor, with the shape of ``target``.
@@ -102,14 +103,12 @@ class Blocks:
     def start(self) -> None:
         """Start a request for what has been added since the last one."""
         if self._ranges:
-            self.requests.append(self._ranges.submit(self._file, request.READ, NULL))
+            self.requests.add(self._ranges.submit(self._file, request.READ, NULL))
             self._ranges = Ranges()
 
     def finish(self) -> None:
         """Wait for the requests, and read what needs a copy."""
-        while self.requests:
-            transfer.finish(self.requests[0])
-            del self.requests[0]
+        self.requests.wait_each(transfer.finish)
         for target in self._in_place:
             frameworks.note_write(target)
         for block in self._copied:

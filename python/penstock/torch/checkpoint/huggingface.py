@@ -445,6 +445,7 @@ class PenstockHuggingFaceReader(OneCheckpoint, HuggingFaceStorageReader):  # typ
                         if entry is None:
                             raise read.wrong(item, "is not in the file")
                         read.add_tensor(item, _stored(name, entry))
+            reads.wait()
         self._held.release()
         return finished(None)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +17,11 @@ from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.futures import Future
 
-from penstock import request, siblings
+from penstock import request
 from penstock._native import NULL
 from penstock.errors import EndOfFileError, Error
 from penstock.files import READ, NativeFile
+from penstock.request_group import RequestGroup
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import StoredTensor
 from penstock.torch.checkpoint.blocks import Blocks
@@ -71,7 +71,7 @@ class FileRead:
         self.blocks.add_bytes(memory, offset)
         self._bytes.append((item, memory))
 
-    def finish(self) -> None:
+    def wait(self) -> None:
         """Wait for the reads, and report them to the planner."""
         self.blocks.finish()
         self.file.close()
@@ -79,6 +79,15 @@ class FileRead:
             self._planner.load_bytes(item, io.BytesIO(memory.tobytes()))
         for item, target in self._tensors:
             self._planner.commit_tensor(item, target)
+
+    def cancel(self) -> None:
+        """Cancel the reads."""
+        self.blocks.requests.cancel()
+
+    def stop(self, cause: BaseException | None = None) -> None:
+        """End the reads, and close the file."""
+        self.blocks.requests.stop(cause)
+        self.file.close()
 
     def wrong(self, item: ReadItem, cause: str) -> CheckpointFileError:
         """Return the error of an item that is not as the metadata says."""
@@ -90,28 +99,12 @@ class FileRead:
         )
 
 
-class FileReads:
-    """The reads of several files, of which some are under way at the same time.
-
-    Leaving the context finishes all reads. After an error, it cancels them, and no request uses
-    the memory of the tensors any more.
-    """
+class FileReads(RequestGroup[FileRead]):
+    """The reads of several files, of which some are under way at the same time."""
 
     def __init__(self, planner: LoadPlanner) -> None:
+        super().__init__()
         self._planner = planner
-        self._reads: deque[FileRead] = deque()
-
-    def __enter__(self) -> FileReads:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            while kind is None and self._reads:
-                self._finish_first()
-        finally:
-            siblings.stop(one for read in self._reads for one in read.blocks.requests)
-            for read in self._reads:
-                read.file.close()
 
     @contextmanager
     def start(self, path: Path, descriptor: int | None = None) -> Iterator[FileRead]:
@@ -120,15 +113,11 @@ class FileReads:
         With a descriptor, the file is not opened again.
         """
         read = FileRead(path, self._planner, descriptor)
-        self._reads.append(read)
+        self.add(read)
         yield read
         read.blocks.start()
-        if len(self._reads) == _AT_ONCE:
-            self._finish_first()
-
-    def _finish_first(self) -> None:
-        self._reads[0].finish()
-        self._reads.popleft()
+        if len(self) == _AT_ONCE:
+            self.next()
 
 
 class OneCheckpoint(FileSystemReader):  # type: ignore[misc, unused-ignore]
@@ -217,6 +206,7 @@ class PenstockReader(OneCheckpoint):
             for name, items in by_file.items():
                 with reads.start(Path(self.path) / name, self._held.get(name)) as read:
                     others += self._add(read, items)
+            reads.wait()
         self._held.release()
         for item in others:
             self._read_by_torch(item, planner)

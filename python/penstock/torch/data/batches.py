@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from typing import Any, Protocol
 
 from penstock.data import epochs
 from penstock.data.epochs import Epochs
-from penstock.data.handover import hand_over
 from penstock.data.order import Indices, Shuffle
 from penstock.data.started import Started
+from penstock.data.streams import HOST, Stream, stream_of
 from penstock.errors import IncompatibleError
+from penstock.request_group import RequestGroup
 from penstock.torch.data.dataset import host_in_worker
 from penstock.torch.data.framework import torch
 from penstock.torch.data.samples import tensors_of
@@ -23,6 +22,9 @@ class Source(epochs.Source, Protocol):
     """A data set from which batches are read, into memory of a device."""
 
     device: Any
+
+    def start(self, indices: Indices) -> Started:
+        """Start to read samples."""
 
 
 class Batches(Epochs):
@@ -111,57 +113,27 @@ class Batches(Epochs):
             rank=rank,
             world_size=world_size,
         )
-        self._stream: Any = None
-        self._is_reused_in_order = False
-        """Whether the stream of the batches waits for the work on earlier ones before it reads.
 
-        Then the memory of tensors that were not found in a batch is safe as well.
-        """
-
-    def _before_start(self) -> None:
-        if self._is_reused_in_order:
-            self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+    def _stream(self) -> Stream:
+        device = host_in_worker(self.dataset.device)
+        if device.type != "cuda":
+            return HOST
+        ordinal = torch.cuda.current_device() if device.index is None else device.index
+        return stream_of("torch", ordinal)
 
     def _start(self, batches: Sequence[Indices]) -> Started:
         (samples,) = batches
-        with self._on_stream():
-            return self.dataset.start(samples)
+        return self.dataset.start(samples)
 
-    def _parts(
-        self, started: Started, counts: Sequence[int], taken: deque[Any]
-    ) -> Generator[Any, None, None]:
-        batch = [self._taken(started, taken)]
-        del started
+    def _parts(self, reads: RequestGroup[Started], taken: deque[Any]) -> Generator[Any, None, None]:
+        stream, given = self._stream(), getattr(reads.first, "given", ())
+        with stream.current():
+            batch = [reads.next()]
+        if stream is not HOST:
+            tensors, is_complete = tensors_of(batch[0])
+            # Otherwise, tensors that are not found may be in memory that is used again.
+            self._follows |= not is_complete
+            stream.hand_over((*given, *tensors), taken, self.prefetch)
+            del tensors
+        del given
         yield batch.pop()  # the memory is the consumer's alone
-
-    def _taken(self, started: Started, steps: deque[Any]) -> Any:
-        """Wait for a batch, and let the current stream wait for the work on it."""
-        if self._stream is None:
-            return started.wait()
-        with self._on_stream():
-            batch = started.wait()
-        tensors, is_complete = tensors_of(batch)
-        self._is_reused_in_order |= not is_complete
-        made = getattr(started, "made", ())
-        hand_over(self._stream, (*made, *tensors), steps, self.prefetch)
-        return batch
-
-    def _on_stream(self) -> AbstractContextManager[Any]:
-        """Make the batches' own stream the current one, if they go to a GPU."""
-        device = host_in_worker(self.dataset.device)
-        if device.type != "cuda":
-            return nullcontext()
-        if self._stream is None:
-            self._stream = _stream_of(device)
-        stream: AbstractContextManager[Any] = torch.cuda.stream(self._stream)
-        return stream
-
-
-@cache
-def _stream_of(device: Any) -> Any:
-    """Return the stream of all batches on a GPU.
-
-    torch keeps the memory that a stream has freed for that stream alone. With a stream for each
-    `Batches`, it would keep the memory of batches once for each stream of its pool.
-    """
-    return torch.cuda.Stream(device)

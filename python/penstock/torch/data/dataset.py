@@ -13,11 +13,12 @@ import numpy as np
 from penstock._options import OptionKeys, resolve
 from penstock.data import files
 from penstock.data.order import Indices
+from penstock.data.samples import FileSamples, counted
 from penstock.data.started import Started
 from penstock.errors import InvalidError, UnavailableError
 from penstock.torch.data.framework import torch, torch_data
 from penstock.torch.data.samples import Samples, sample_of
-from penstock.torch.data.started import Part, Transformed, read, start
+from penstock.torch.data.started import Part, read, start
 from penstock.torch.data.windows import Geometry, Windows
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.hdf5.cf import Decoding
 
 
-class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
+class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
     """The samples of datasets of HDF5 files, as a map-style data set of torch.
 
     A sample is a dictionary of tensors: index ``i`` of the first dimension of each dataset, or a
@@ -100,13 +101,12 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         self._geometries = [
             Geometry(self._windows, source.shapes, str(source)) for source in self._sources
         ]
-        self._ends = np.cumsum([geometry.count for geometry in self._geometries])
+        self._add_files([geometry.count for geometry in self._geometries])
         first = self._sources[0]
         self._fields = first.fields
         self._shapes = self._sample_shapes(0)
         for number, source in enumerate(self._sources):
             files.check_same(source, self._sample_shapes(number), first, self._shapes)
-        self._files = files.OpenFiles()
 
     def _sample_shapes(self, number: int) -> list[tuple[int, ...]]:
         """Return the shapes of a sample of a file."""
@@ -129,7 +129,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         sample = operator.index(index) % count
         # Zeros, as a read may leave elements that were never written.
         tensors = self._tensors(torch.zeros, 1)
-        number = int(np.searchsorted(self._ends, sample, side="right"))
+        number = int(self._files_of(sample))
         read(self._parts(number, np.array([sample]), tensors, 0), self._options, self._cf)
         return sample_of(self._transformed(tensors), 0)
 
@@ -156,7 +156,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
             IndexError: There is no such sample.
         """
         samples = checked_indices(indices, len(self))
-        sources = np.searchsorted(self._ends, samples, side="right")
+        sources = self._files_of(samples)
         order = None
         if (np.diff(sources) < 0).any():
             order = np.argsort(sources, kind="stable")
@@ -166,17 +166,25 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         firsts = np.flatnonzero(np.diff(sources, prepend=-1)).tolist()
         ranges = list(pairwise([*firsts, count]))
 
-        def finish() -> Any:
-            return tensors if order is None else _reordered(tensors, order)
+        given: list[Any] = []
 
-        started = Transformed((), finish, self.transform)
-        for group in self._files.groups(ranges):
+        def finish() -> Any:
+            batch = tensors if order is None else _reordered(tensors, order)
+            if self.transform is not None:
+                given.extend(batch.values())
+            return self._transformed(batch)
+
+        started = Started(finish)
+        started.given = given
+
+        def read_group(group: Sequence[tuple[int, int]]) -> None:
             parts: list[Part] = []
             for begin, end in group:
                 number = int(sources[begin])
                 parts += self._parts(number, samples[begin:end], tensors, begin, started)
-            started.add(start(parts, self._options, self._cf))
-        return started
+            start(started, parts, self._options, self._cf)
+
+        return self._read(started, ranges, read_group)
 
     def _tensors(self, make: Callable[..., Any], count: int) -> dict[str, Any]:
         """Return a tensor for each field of some samples."""
@@ -215,20 +223,11 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
             if out.numel()
         ]
 
-    def blocks(self, length: int | None = None) -> Indices:
-        """Return the first sample of each block of consecutive samples. No block crosses files.
+    def _block(self) -> int:
+        """Return the samples in a chunk of the dataset with the most bytes for each sample.
 
-        Args:
-            length: Samples of a block. By default, those in a chunk of the dataset with the most
-                bytes for each sample, or 64 if that is not chunked.
+        64 if that is not chunked.
         """
-        length = self._chunk() if length is None else length
-        starts = self._ends - [geometry.count for geometry in self._geometries]
-        return np.concatenate(
-            [np.arange(start, end, length) for start, end in zip(starts, self._ends, strict=True)]
-        )
-
-    def _chunk(self) -> int:
         largest = max(self._fields, key=lambda one: math.prod(one.rest) * one.stored.itemsize)
         rows = largest.chunk or 64
         if self._windows is None:
@@ -237,10 +236,6 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
             return math.ceil(rows / self._windows.stride)
         in_row = self._geometries[0].count // max(self._sources[0].shapes[0][0], 1)
         return max(rows * in_row, 1)
-
-    def close(self) -> None:
-        """Close the files. The next read opens them again."""
-        self._files.close()
 
     def __repr__(self) -> str:
         fields = ", ".join(field.name for field in self._fields)
@@ -292,11 +287,7 @@ def checked_indices(indices: Sequence[int] | Indices, count: int) -> Indices:
     found = np.asarray(indices, dtype=np.int64 if len(indices) == 0 else None)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise InvalidError(f"{indices!r} are not numbers of samples", remedy="give integers")
-    wrong = (found < -count) | (found >= count)
-    if wrong.any():
-        raise out_of_range(found[wrong][0], count)
-    found = found.astype(np.int64, copy=False)
-    return np.where(found < 0, found + count, found)
+    return counted(found, count, out_of_range)
 
 
 def out_of_range(index: int, count: int) -> IndexError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -13,8 +13,6 @@ from penstock.hdf5 import reading
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.many import start_into
 from penstock.hdf5.quick import QuickReader
-from penstock.siblings import Pending, ending_together
-from penstock.torch.data.samples import tensors_of
 
 _MOST_REQUESTS = {"cpu": sys.maxsize, "cuda": 16}
 """The largest number of parts that are read by a request each, by where they go.
@@ -34,57 +32,27 @@ class Part(NamedTuple):
     """The tensor that is filled: C-contiguous, of the selection's shape."""
 
 
-class Transformed(Started):
-    """A batch that a function of the program makes of the tensors that are read.
-
-    Args:
-        pending: The reads.
-        finish: Called after them, returns the tensors.
-        transform: Called with these, returns the batch. ``None`` for the tensors themselves.
-    """
-
-    def __init__(
-        self,
-        pending: Sequence[Pending],
-        finish: Callable[[], Any],
-        transform: Callable[[Any], Any] | None,
-    ) -> None:
-        self.made: list[Any] = []
-        """The tensors that were given to ``transform``."""
-        super().__init__(
-            pending, finish if transform is None else _transformed(finish, transform, self.made)
-        )
-
-
-def _transformed(
-    finish: Callable[[], Any], transform: Callable[[Any], Any], tensors: list[Any]
-) -> Callable[[], Any]:
-    """Return a function that transforms a batch, whose tensors it puts into a list before."""
-
-    def made() -> Any:
-        batch = finish()
-        tensors[:] = tensors_of(batch)[0]
-        return transform(batch)
-
-    return made
-
-
 def start(
-    parts: Sequence[Part], options: OptionKeys | None = None, cf: bool | Decoding = False
-) -> list[Pending]:
-    """Start to read parts of datasets. The options are those of :class:`penstock.OptionKeys`.
+    started: Started,
+    parts: Sequence[Part],
+    options: OptionKeys | None = None,
+    cf: bool | Decoding = False,
+) -> Started:
+    """Start to read parts of datasets, add the reads to those of a batch, and return this.
 
-    ``cf`` is that of :func:`penstock.read`.
+    The options are those of :class:`penstock.OptionKeys`, and ``cf`` is that of
+    :func:`penstock.read`. After an error, none of the batch's reads is under way.
     """
     options = {} if options is None else options
-    if parts and len(parts) > _MOST_REQUESTS[parts[0].out.device.type]:
-        datasets, selections, out = zip(*parts, strict=True)
-        return [start_into(datasets, selections, out, options, cf)]
-    made: list[Pending] = []
-    with ending_together(made):
+    with started:
+        if parts and len(parts) > _MOST_REQUESTS[parts[0].out.device.type]:
+            datasets, selections, out = zip(*parts, strict=True)
+            started.add(start_into(datasets, selections, out, options, cf))
+            return started
         for part in parts:
-            made.append(_start(part, options, cf))
-    return made
+            dataset, selection, out = part.dataset, part.selection, _filled(part)
+            started.add(reading.start_into_reused(dataset, selection, out, options, cf))
+    return started
 
 
 def read(parts: Sequence[Part], options: OptionKeys, cf: bool | Decoding = False) -> None:
@@ -94,10 +62,6 @@ def read(parts: Sequence[Part], options: OptionKeys, cf: bool | Decoding = False
         reading.read_placed(
             part.dataset, quick, part.selection, _filled(part), None, None, None, options, cf=cf
         )
-
-
-def _start(part: Part, options: OptionKeys, cf: bool | Decoding) -> Pending:
-    return reading.start_into_reused(part.dataset, part.selection, _filled(part), options, cf)
 
 
 def _filled(part: Part) -> Any:

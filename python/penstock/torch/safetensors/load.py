@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, Any
 from penstock._native import ffi
 from penstock._options import OptionKeys
 from penstock.files import Path
-from penstock.request import Request
-from penstock.siblings import ending_together
+from penstock.request_group import RequestGroup
 from penstock.torch.safetensors import frameworks
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework
 from penstock.torch.safetensors.header import header_in
 from penstock.torch.safetensors.layout import AnyPart, lay_out
 from penstock.torch.safetensors.open import Plan, parts_of, read_plan
-from penstock.torch.safetensors.opened import OneSave, Reading, WeightsFile
+from penstock.torch.safetensors.opened import OneSave, Reading, Readings, WeightsFile, name_of
 from penstock.torch.safetensors.sharded import device_for, files_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-_name_of = itemgetter(0)  # of a part
 
 
 def load_file(
@@ -139,15 +136,14 @@ class _Load:
         self._keys: dict[str, bool] = {"copy": copy, "pin": pin}
         self._options = options
         self._made: dict[str, Framework] = {}
-        self._requests: list[Request[None]] = []
 
     def run(self) -> dict[str, Any]:
         """Load all files. The next one is prepared and begun while one is read."""
         found: dict[str, Any] = {}
         order: list[str] = []
         save = OneSave()
-        with ExitStack() as opened, ending_together(self._requests):
-            waiting: list[_Started] = []
+        reads: RequestGroup[Readings] = RequestGroup()
+        with ExitStack() as opened, reads:
             for path, names in self._files.items():
                 if self._plan is not None and names is not None:
                     names = [name for name in names if name in self._plan]
@@ -157,11 +153,11 @@ class _Load:
                 opened.callback(file.close)
                 save.add(file, names)
                 order += file.header.entries if names is None else names
-                waiting.append(self._start(file, names))
-                if len(waiting) > 1:
-                    found |= waiting.pop(0).finish()
-            for started in waiting:
-                found |= started.finish()
+                reads.add(self._start(file, names))
+                if len(reads) > 1:
+                    found |= reads.next()
+            while reads:
+                found |= reads.next()
         if self._plan is None:
             return found if self._device_map is None else {name: found[name] for name in order}
         for name in self._plan:
@@ -169,18 +165,18 @@ class _Load:
                 raise WeightsError(f"no file has tensor {name!r} of the plan")
         return {name: found[name] for name in self._plan}
 
-    def _start(self, file: WeightsFile, names: list[str] | None) -> _Started:
-        started = _Started(self._requests)
-        for key, (parts, others) in self._divided(file, names).items():
-            framework = self._made[key]
-            if others:
-                started.found |= read_plan(file, framework, others, **self._keys)
-            is_alone = len(self._files) == 1 and self._device_map is None
-            if is_alone or file.is_mapped(framework, **self._keys):
-                tensors = file.read(parts, framework, **self._keys)
-                started.found.update(zip(map(_name_of, parts), tensors, strict=True))
-            elif parts:
-                started.add(Reading(file, parts, framework, **self._keys))
+    def _start(self, file: WeightsFile, names: list[str] | None) -> Readings:
+        with Readings() as started:
+            for key, (parts, others) in self._divided(file, names).items():
+                framework = self._made[key]
+                if others:
+                    started.found |= read_plan(file, framework, others, **self._keys)
+                is_alone = len(self._files) == 1 and self._device_map is None
+                if is_alone or file.is_mapped(framework, **self._keys):
+                    tensors = file.read(parts, framework, **self._keys)
+                    started.found.update(zip(map(name_of, parts), tensors, strict=True))
+                elif parts:
+                    started.add(Reading(file, parts, framework, **self._keys).start())
         return started
 
     def _divided(
@@ -213,31 +209,3 @@ class _Load:
         if key not in self._made:
             self._made[key] = frameworks.choose("pt", device)
         return key
-
-
-class _Started:
-    """The reads of one file.
-
-    Args:
-        requests: The requests of all files, to which this one adds its own.
-    """
-
-    def __init__(self, requests: list[Request[None]]) -> None:
-        self.found: dict[str, Any] = {}
-        self._requests = requests
-        self._reads: list[tuple[Reading, Request[None] | None]] = []
-
-    def add(self, reading: Reading) -> None:
-        """Start a request."""
-        made = reading.start() if reading.nbytes else None
-        self._reads.append((reading, made))
-        if made is not None:
-            self._requests.append(made)
-
-    def finish(self) -> dict[str, Any]:
-        """Wait for all requests, and return the tensors."""
-        for reading, made in self._reads:
-            if made is not None:
-                reading.wait(made)
-            self.found.update(zip(map(_name_of, reading.parts), reading.tensors(), strict=True))
-        return self.found

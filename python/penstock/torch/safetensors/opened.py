@@ -7,6 +7,7 @@ import os
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import itemgetter
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
@@ -18,7 +19,9 @@ from penstock._native import CData
 from penstock._options import OptionKeys, current, resolve
 from penstock.errors import Error, NotFoundError
 from penstock.files import READ, NativeFile, Path
+from penstock.report import Report
 from penstock.request import Request
+from penstock.request_group import RequestGroup
 from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError
 from penstock.torch.safetensors.frameworks import Framework, Memory, host_memory
 from penstock.torch.safetensors.header import Entry, header_of
@@ -193,6 +196,9 @@ def _open(path: Source) -> tuple[str, NativeFile, int]:
         file.close()  # another file has taken its name
 
 
+name_of = itemgetter(0)  # of a part
+
+
 class Reading:
     """One request that fills new tensors."""
 
@@ -218,6 +224,8 @@ class Reading:
         )
         self._view = arrays.view(self._memories[0].owner)
         self.nbytes = int(self._ranges["length"].sum())
+        self.request: Request[None] | None = None
+        """What :meth:`start` has started; ``None`` without bytes."""
 
     def run(self) -> None:
         """Read, and return when all bytes are there."""
@@ -227,24 +235,33 @@ class Reading:
             with self._named():
                 transfer.move(file.file, request.READ, ranges, count, self._view, file.options)
 
-    def start(self, threads: int | None = None) -> Request[None]:
-        """Start to read, by as many workers."""
+    def start(self, threads: int | None = None) -> Reading:
+        """Start to read, by as many workers, and return this object."""
         file = self._file
         options = file.options if threads is None else file.options_with(threads=threads)
-        with self._named():
-            return transfer.start(
-                file.file,
-                request.READ,
-                self._ranges,
-                options,
-                stream=self._view.stream,
-                keep=self._memories,
-            )
+        if self.nbytes:
+            with self._named():
+                self.request = transfer.start(
+                    file.file,
+                    request.READ,
+                    self._ranges,
+                    options,
+                    stream=self._view.stream,
+                    keep=self._memories,
+                )
+        return self
 
-    def wait(self, made: Request[None]) -> None:
-        """Wait for what :meth:`start` has started."""
-        with self._named():
-            made.wait()
+    def wait(self) -> Reading:
+        """Wait for what :meth:`start` has started, and return this object."""
+        if self.request is not None:
+            with self._named():
+                self.request.wait()
+        return self
+
+    def cancel(self) -> None:
+        """Cancel what :meth:`start` has started."""
+        if self.request is not None:
+            self.request.cancel()
 
     def tensors(self) -> list[Any]:
         """Return the tensors in the order of the parts."""
@@ -275,3 +292,26 @@ class Reading:
                 if error.offset is not None and part.begin <= error.offset < part.end
             ]
             raise error.about(f"tensor {found[0]!r}") if found else error from None
+
+
+class Readings(RequestGroup[Reading]):
+    """Requests that fill new tensors of one file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, Any] = {}
+        """Tensors that were read before, by name."""
+        self._ended: list[Reading] = []
+
+    def wait(self) -> dict[str, Any]:
+        """Wait for all requests, and return the tensors by name."""
+        self._ended = super().wait()
+        for reading in self._ended:
+            names = map(name_of, reading.parts)
+            self.found.update(zip(names, reading.tensors(), strict=True))
+        return self.found
+
+    @property
+    def reports(self) -> list[Report]:
+        """The reports of the requests that were waited for."""
+        return [one.request.report for one in self._ended if one.request is not None]

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from penstock import siblings
-from penstock.siblings import ending_together
+from penstock.request_group import RequestGroup
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework
 from penstock.torch.safetensors.layout import AnyPart
@@ -38,8 +37,8 @@ class PrefetchLoader:
         self._unread = len(parts)
         self._is_closed = False
         self._left = dict.fromkeys([*self._numbers, *others])
-        self._reading: Reading | None = Reading(file, parts, framework)
-        self._request = self._reading.start(threads) if self._reading.nbytes else None
+        self._reading: Reading | None = Reading(file, parts, framework).start(threads)
+        self._reads = RequestGroup([self._reading])
 
     def names(self) -> list[str]:
         """Return the names of all tensors in the order in which they are handed out."""
@@ -80,27 +79,23 @@ class PrefetchLoader:
 
     def _wait(self, arrived: int) -> None:
         """Wait until as many bytes have arrived, in the order of the file."""
-        made, reading = self._request, self._reading
-        if made is None or reading is None:
+        if not self._reads:
             return
-        while arrived < self._ends[-1] and not made.done():
+        made = self._reads.first.request
+        while made is not None and arrived < self._ends[-1] and not made.done():
             if made.arrived() >= arrived:
                 return
             time.sleep(_POLL)
-        self._request = None
         try:
-            with ending_together([made]):
-                reading.wait(made)
+            self._reads.next()
         except BaseException:
             self._is_closed, self._reading = True, None  # no tensor is complete
             raise
 
     def close(self) -> None:
         """Stop reading, and release the tensors that were not taken."""
-        made, self._request, self._reading = self._request, None, None
-        self._is_closed = True
-        if made is not None:
-            siblings.stop([made])
+        self._is_closed, self._reading = True, None
+        self._reads.stop()
 
     def __enter__(self) -> PrefetchLoader:
         return self

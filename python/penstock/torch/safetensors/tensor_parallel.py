@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock import arrays, report, request, siblings, transfer
+from penstock import arrays, report, request, transfer
 from penstock._native import ffi, pointer
 from penstock._options import OptionKeys
 from penstock.dist.cuda_driver import Driver
@@ -33,6 +33,7 @@ from penstock.frameworks import torch_stream
 from penstock.placement import HOST
 from penstock.report import Report
 from penstock.request import Request
+from penstock.request_group import RequestGroup
 from penstock.streams import wait_for
 from penstock.torch.safetensors import frameworks
 from penstock.torch.safetensors.errors import WeightsError
@@ -40,7 +41,7 @@ from penstock.torch.safetensors.frameworks import Framework, Memory
 from penstock.torch.safetensors.header import Entry
 from penstock.torch.safetensors.layout import AnyPart, Part, lay_out
 from penstock.torch.safetensors.open import Plan, parts_of, read_plan
-from penstock.torch.safetensors.opened import OneSave, Reading, WeightsFile
+from penstock.torch.safetensors.opened import OneSave, Reading, Readings, WeightsFile
 from penstock.torch.safetensors.replicated import refuse_map
 from penstock.torch.safetensors.sharded import files_of
 
@@ -158,7 +159,7 @@ class _Load:
     def __init__(self, group: Group, exchange: str) -> None:
         self._group, self._exchange = group, exchange
         self._opened: list[_Opened] = []
-        self._started: list[_Own | _Columns] = []
+        self._started: list[Readings | _Columns] = []
         self._reports: list[Report] = []
         self._words = ""
 
@@ -242,10 +243,10 @@ class _Load:
         own = [part for part in opened.parts if part.name not in names]
         exchanged = [part for part in opened.parts if part.name in names]
 
-        def prepare() -> tuple[_Own, _Columns | None]:
-            alone = _Own(Reading(opened.file, own, opened.maker, pin=pin))
+        def prepare() -> tuple[Readings, _Columns | None]:
+            alone = Readings()
             self._started.append(alone)
-            alone.start()
+            alone.add(Reading(opened.file, own, opened.maker, pin=pin).start())
             if not space.nbytes:
                 return alone, None
             columns = _Columns(opened, exchanged, space, group, pin)
@@ -264,7 +265,7 @@ class _Load:
         found: dict[str, Any] = {}
         try:
             if error is None:
-                found = alone.finish()
+                found = alone.wait()
                 if columns is not None:
                     found |= columns.tensors()
                 found |= read_plan(opened.file, opened.maker, opened.others, copy=False, pin=pin)
@@ -284,33 +285,6 @@ class _Load:
                 ends.callback(opened.file.close)
             for started in self._started:
                 ends.callback(started.stop)
-
-
-class _Own:
-    """The tensors that this rank reads for itself."""
-
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-        self._made: Request[None] | None = None
-        self.reports: list[Report] = []
-
-    def start(self) -> None:
-        """Start to read."""
-        if self._reading.nbytes:
-            self._made = self._reading.start()
-
-    def finish(self) -> dict[str, Any]:
-        """Wait for the bytes, and return the tensors by name."""
-        if self._made is not None:
-            self._reading.wait(self._made)
-            self.reports.append(self._made.report)
-        names = (part.name for part in self._reading.parts)
-        return dict(zip(names, self._reading.tensors(), strict=True))
-
-    def stop(self) -> None:
-        """Cancel the read, and wait until it does not use the memory."""
-        if self._made is not None:
-            siblings.stop([self._made])
 
 
 class _Space:
@@ -426,7 +400,7 @@ class _Columns:
         runs = [run for part, place in pairs if part.nbytes for run in runs_of(part, space, place)]
         self._runs = deque(sorted(runs))
         self._ahead = deque(self._windows())
-        self._reads: deque[Request[None] | None] = deque()
+        self._reads: RequestGroup[Request[None]] = RequestGroup()
         self._error: Exception | None = None
         self.reports: list[Report] = []
         # Torch's, also while it is idle: the view has none then.
@@ -459,10 +433,9 @@ class _Columns:
             ranges.append((offset, nbytes, pointer(at)))
             at += nbytes
         if not ranges:
-            self._reads.append(None)
             return
         file, stream = self._opened.file, self._stream
-        self._reads.append(
+        self._reads.add(
             request.submit(
                 file.file,
                 request.READ,
@@ -483,7 +456,7 @@ class _Columns:
             Why a read, an exchange or a copy has failed.
         """
         for place, bounds in self._windows():
-            self._attempt(self._wait)
+            self._attempt(partial(self._wait, *bounds[self._group.rank :][:2]))
             exchange.share([place + bound - bounds[0] for bound in bounds])
             self._attempt(exchange.finish)
             self._attempt(partial(self._copy, place, bounds[0], bounds[-1]))
@@ -497,14 +470,12 @@ class _Columns:
         except Exception as raised:
             self._error = self._error or raised
 
-    def _wait(self) -> None:
-        if self._error is not None:
-            return
-        made = self._reads[0]
-        if made is not None:
-            made.wait()
+    def _wait(self, begin: int, end: int) -> None:
+        """Wait for this rank's share of a window."""
+        if self._error is None and begin < end:
+            made = self._reads.first
+            self._reads.next()
             self.reports.append(made.report)
-        self._reads.popleft()
 
     def _copy(self, place: int, begin: int, end: int) -> None:
         """Copy this rank's bytes out of a window, which may be overwritten then."""
@@ -522,7 +493,7 @@ class _Columns:
 
     def stop(self) -> None:
         """Cancel pending reads, and wait until no request uses the memory."""
-        siblings.stop(made for made in self._reads if made is not None)
+        self._reads.stop()
         with suppress(Error):  # copies out of the ring, after an interruption
             wait_for(self._stream, self._opened.maker.ordinal)
         self._copies.close()

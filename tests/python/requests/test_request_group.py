@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,8 @@ import pytest
 
 import penstock as ps
 from penstock import request
-from penstock.data.started import Started, close_all
-from penstock.siblings import ending_together, stop
+from penstock.data.started import Started
+from penstock.request_group import RequestGroup
 
 SLOW: dict[str, Any] = {"threads": 1, "block": "4KiB", "io": "threads", "direct": "no"}
 
@@ -53,9 +56,7 @@ def slow(slow_file: Path, count: int = 3) -> list[ps.Request[Any]]:
 
 
 def wait_for(members: list[ps.Request[Any]]) -> None:
-    with ending_together(members):
-        for member in members:
-            member.wait()
+    RequestGroup(members).wait()
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def failing(tmp_path) -> Iterator[list[ps.Request[Any]]]:
     with ps.File(tmp_path / "one.h5") as one, ps.File(tmp_path / "other.h5") as other:
         made = [one["bad"].read_async(), other["bad"].read_async()]
         yield made
-        stop(made)
+        RequestGroup(made).stop()
 
 
 def test_an_error_cancels_the_other_transfers_and_waits_for_them(slow_file, failing):
@@ -80,13 +81,13 @@ def test_an_error_cancels_the_other_transfers_and_waits_for_them(slow_file, fail
 
 
 def test_transfers_that_were_added_before_the_error_are_stopped(slow_file):
-    def start(members: list[ps.Request[Any]]) -> None:
-        with ending_together(members):
-            members += slow(slow_file)
+    def start(members: RequestGroup[Any]) -> None:
+        with members:
+            members.add(ps.load_async(slow_file))
             ps.load_async(slow_file.with_name("missing"))
 
     with pytest.raises(ps.NotFoundError):
-        start([])
+        start(RequestGroup())
     assert is_idle()
 
 
@@ -104,7 +105,7 @@ def test_ctrl_c_while_transfers_are_stopped_is_not_lost(slow_file, alarm):
         member.cancel = lambda: None  # type: ignore[method-assign]
     alarm(0.01)
     with pytest.raises(KeyboardInterrupt):
-        stop(members)
+        RequestGroup(members).stop()
     assert is_idle()
 
 
@@ -119,11 +120,142 @@ def test_the_first_error_has_the_others_as_notes(failing):
 
 
 def test_batches_are_closed_together(slow_file):
-    batches = [Started(slow(slow_file), list) for _ in range(2)]
-    close_all(batches)
+    batches = [Started(list, slow(slow_file)) for _ in range(2)]
+    RequestGroup(batches).stop()
     assert is_idle()
     with pytest.raises(ps.InvalidError, match="closed"):
         batches[0].wait()
+
+
+class Member:
+    """A member that ends when it is cancelled, unless its result or its error is there."""
+
+    def __init__(self, name: str = "", outcome: object = None) -> None:
+        self.name, self.outcome = name, outcome
+        self.is_cancelled = self.is_over = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def wait(self) -> str:
+        if isinstance(self.outcome, BaseException) and not self.is_cancelled:
+            raise self.outcome
+        self.is_over = True
+        if self.is_cancelled:
+            raise ps.CancelledError("cancelled")
+        return self.name
+
+
+def wait_by(way: str, start: Callable[[int], Member], group: RequestGroup[Any]) -> None:
+    """Start four members, and wait for them in one way."""
+    if way == "nested":
+        for low in (0, 2):
+            group.add(RequestGroup(start(number) for number in range(low, low + 2)))
+        group.wait()
+        return
+    starts = iter([partial(start, number) for number in range(4)])
+    while group.fill(starts, 2 if way == "fill" else 4):
+        group.wait() if way == "wait" else group.next()
+
+
+@pytest.mark.parametrize("kind", [ps.IOFailure, KeyboardInterrupt])
+@pytest.mark.parametrize("at", range(4))
+@pytest.mark.parametrize("way", ["wait", "next", "fill", "nested"])
+def test_all_members_have_ended_wherever_one_fails(kind, at, way):
+    made: list[Member] = []
+
+    def start(number: int) -> Member:
+        made.append(Member(str(number), kind("broken") if number == at else None))
+        return made[-1]
+
+    group: RequestGroup[Any] = RequestGroup()
+    with pytest.raises(kind):
+        wait_by(way, start, group)
+    assert all(member.is_over for member in made)
+    assert not group
+    with pytest.raises(ps.InvalidError, match="group"):
+        group.wait()
+
+
+def test_a_group_has_as_many_members_as_its_user_says_and_gives_results_in_order():
+    made: list[str] = []
+
+    def start(name: str) -> Member:
+        made.append(name)
+        return Member(name)
+
+    starts = iter([partial(start, name) for name in "abcde"])
+    group: RequestGroup[Member] = RequestGroup()
+    found = []
+    while group.fill(starts, 2):
+        assert len(made) == min(len(found) + 2, 5)
+        found.append(group.next())
+    assert found == list("abcde")
+
+
+def test_the_error_of_a_start_is_raised_in_its_turn():
+    def refuse() -> Member:
+        raise ps.IOFailure("refused")
+
+    starts = iter([partial(Member, "a"), refuse, partial(Member, "c")])
+    group: RequestGroup[Member] = RequestGroup()
+    assert group.fill(starts, 3)
+    last = group._members[-1]
+    assert group.next() == "a"
+    with pytest.raises(ps.IOFailure, match="refused"):
+        group.next()
+    assert last.is_over
+
+
+def test_ctrl_c_in_a_start_ends_the_members_before_it():
+    def interrupt() -> Member:
+        raise KeyboardInterrupt
+
+    member = Member()
+    group: RequestGroup[Member] = RequestGroup([member])
+    with pytest.raises(KeyboardInterrupt):
+        group.fill(iter([interrupt]), 2)
+    assert member.is_over
+
+
+def test_a_group_that_is_dropped_ends_its_members():
+    member = Member()
+    RequestGroup([member])
+    assert member.is_cancelled
+    assert member.is_over
+
+
+def test_what_is_added_to_a_group_that_was_stopped_ends_at_once():
+    group = RequestGroup([Member()])
+    group.stop()
+    late = Member()
+    group.add(late)
+    assert late.is_over
+
+
+def test_a_block_without_an_error_leaves_the_members_under_way():
+    with RequestGroup([Member("a")]) as group:
+        pass
+    assert group.wait() == ["a"]
+
+
+def test_a_thread_may_stop_a_group_for_which_another_one_waits(slow_file):
+    group = RequestGroup(slow(slow_file))
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            group.wait()
+        except ps.CancelledError as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.02)
+    group.stop()
+    assert is_idle()
+    waiting.join(10)
+    assert raised
 
 
 def damaged(path: Path, big: int) -> None:
