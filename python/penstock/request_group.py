@@ -45,7 +45,7 @@ _wait: Callable[[Any], Any] = methodcaller("wait")
 class RequestGroup(Generic[M]):
     """Requests that end together, of which the oldest is waited for first.
 
-    The group owns its members, and these own the memory that they use: no one else keeps a member.
+    The group owns its members, and these own the memory that they use: nothing else keeps a member.
     A member leaves the group when it has ended. Where :meth:`next`, :meth:`wait`, :meth:`fill` or
     the block of ``with`` raises, all members have ended before. The same holds after :meth:`stop`,
     and a group that is dropped stops its members. A block of ``with`` that raises nothing leaves
