@@ -66,8 +66,7 @@ unsafe extern "C" fn create(
                 shared.may_free.store(true, Relaxed);
             }
             background::create_in_step(under, dcpl_id, || {
-                let create = under.calls.H5VLdataset_create;
-                create(
+                (under.calls.H5VLdataset_create)(
                     under.object,
                     loc_params,
                     under.id,
@@ -97,8 +96,7 @@ unsafe extern "C" fn open(
     unsafe {
         make_dataset(obj, ApiCall::of(c"H5Dopen_async", req), |under| {
             background::open_in_step(under, kind_of(loc_params), || {
-                let open = under.calls.H5VLdataset_open;
-                open(
+                (under.calls.H5VLdataset_open)(
                     under.object,
                     loc_params,
                     under.id,
@@ -219,18 +217,17 @@ unsafe fn transfer(
         let first = transfer.datasets[0];
         let is_parallel = first.container().is_parallel && !first.is_internal();
         let body = || {
-            if first.is_gone() {
-                return Ok(Route::Decide(Ok(Vec::new())));
-            }
             let memories = transfer.memories();
-            if is_parallel {
+            if is_parallel || first.is_gone() {
                 return Ok(Route::Decide(memories));
             }
             let memories = memories?;
-            if background::goes_below_at_once(&transfer, &memories)? {
-                return Ok(Route::AtOnce);
-            }
-            Ok(Route::Decide(Ok(memories)))
+            let is_at_once = background::goes_below_at_once(&transfer, &memories)?;
+            Ok(if is_at_once {
+                Route::AtOnce
+            } else {
+                Route::Decide(Ok(memories))
+            })
         };
         let memories = match run_callback(first.library().hdf5, CALL, body) {
             Some(Route::Decide(memories)) => memories,
@@ -513,7 +510,7 @@ pub(crate) unsafe fn describe_together(dataset: *mut c_void) {
     // SAFETY: the caller guarantees this.
     let wrapped = unsafe { Wrapped::of(dataset) };
     let shared = wrapped.container().shared.get();
-    if let Some(shared) = shared.filter(|shared| shared.reads_together) {
+    if let Some(shared) = shared.filter(|shared| shared.opening.reads_together) {
         let library = wrapped.library();
         let _quiet = Quiet::begin(library);
         // HDF5 transfers datasets that cannot be described.

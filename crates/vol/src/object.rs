@@ -12,6 +12,7 @@ use super::dataset::describe_together;
 use super::protocol::Call;
 use super::temporary_id::{TemporaryId, kind_of};
 use super::under::Under;
+use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::transfer::prepare_for_copy;
 
@@ -39,8 +40,7 @@ unsafe extern "C" fn open(
         let opened = make(obj, ApiCall::of(c"H5Oopen_async", req), |under| {
             let kind = kind_of(loc_params);
             background::open_in_step(under, kind, || {
-                let open = under.calls.H5VLobject_open;
-                open(
+                (under.calls.H5VLobject_open)(
                     under.object,
                     loc_params,
                     under.id,
@@ -106,10 +106,14 @@ unsafe extern "C" fn copy(
         if before < 0 {
             return before;
         }
-        attempt(dst_obj, ApiCall::NONE, |to| {
-            let api_call = ApiCall::of(c"H5Ocopy_async", req);
-            let copy = || {
-                operate_on_two(src_obj, dst_obj, api_call, |under, src, dst| {
+        let api_call = ApiCall::of(c"H5Ocopy_async", req);
+        operate_on_two(src_obj, dst_obj, api_call, |under, src, dst| {
+            let to = Wrapped::under_of(dst_obj).unwrap_or_else(|| under.clone());
+            background::in_step(
+                &to,
+                Call::Copy,
+                || None,
+                || {
                     (under.calls.H5VLobject_copy)(
                         src,
                         loc_params1,
@@ -123,9 +127,8 @@ unsafe extern "C" fn copy(
                         dxpl_id,
                         req,
                     )
-                })
-            };
-            Ok(background::in_step(to, Call::Copy, || None, copy))
+                },
+            )
         })
     }
 }

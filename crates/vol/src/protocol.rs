@@ -23,12 +23,10 @@ use penstock_engine::file::position::Operation;
 /// A call, as all processes know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Reads or writes elements. `is_collective` is the mode of the transfer list.
-    Transfer {
-        operation: Operation,
-        is_collective: bool,
-        elements: Elements,
-    },
+    /// Reads or writes elements with an independent transfer list.
+    Independent(Elements),
+    /// Reads or writes elements with a collective transfer list.
+    Collective(Operation, Elements),
     /// Creates a dataset or changes its extent. `fills` says whether HDF5 writes fill values of several
     /// chunks together.
     Allocate { fills: bool },
@@ -131,30 +129,30 @@ pub(crate) fn plan(call: Call, file: FileState) -> Plan {
         ..apart
     };
     match call {
-        Call::Transfer {
-            operation,
-            is_collective,
-            elements,
-        } => {
-            let is_fixed =
-                elements == Elements::Fixed || elements == Elements::Short && !is_collective;
-            // Without meetings, the order of collective transfers is HDF5's.
-            let is_ordered_by_hdf5 = is_collective && file.is_writable && !file.can_meet;
-            let is_hdf5s = !is_fixed || is_ordered_by_hdf5;
-            if is_hdf5s && is_collective && is_sieved && operation == Operation::Write {
+        Call::Independent(Elements::Fixed | Elements::Short) => Plan {
+            by: By::EachProcess,
+            ..apart
+        },
+        Call::Independent(Elements::Unallocated | Elements::Hdf5s) => Plan {
+            finishes: Finish::Conflicting,
+            ..apart
+        },
+        Call::Collective(operation, elements) => {
+            // Where the processes cannot meet, HDF5 alone can order their collective transfers.
+            let is_hdf5s = elements != Elements::Fixed || file.is_writable && !file.can_meet;
+            if is_hdf5s && is_sieved && operation == Operation::Write {
                 return without_transfers;
             }
-            let must_agree_first = is_hdf5s || file.is_unfinished || !file.is_writable;
-            let meets_before = is_collective && file.can_meet && must_agree_first;
+            let agrees_first = is_hdf5s || file.is_unfinished || !file.is_writable;
             Plan {
-                finishes: if is_hdf5s || meets_before {
+                finishes: if agrees_first {
                     Finish::Conflicting
                 } else {
                     Finish::Nothing
                 },
-                meets_before,
+                meets_before: file.can_meet && agrees_first,
                 by: if is_hdf5s { By::Hdf5 } else { By::EachProcess },
-                after: when(is_collective && meets, After::UnlessContinues),
+                after: when(meets, After::UnlessContinues),
             }
         }
         Call::Allocate { fills: true } if is_sieved => without_transfers,
@@ -176,3 +174,6 @@ pub(crate) fn plan(call: Call, file: FileState) -> Plan {
         Call::Open => apart,
     }
 }
+
+#[cfg(test)]
+mod tests;

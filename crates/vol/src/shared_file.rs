@@ -50,47 +50,48 @@ pub(crate) struct SharedFile {
     /// `None` if this process cannot open the file, which the others do not know.
     pub(crate) file: Option<Arc<File>>,
     pub(crate) key: FileKey,
-    /// Whether all processes take part when one reads metadata (`H5Pset_all_coll_metadata_ops`).
-    pub(crate) reads_together: bool,
-    /// Whether all processes are on one machine.
-    is_local: bool,
+    pub(crate) opening: Opening,
     /// Whether the program has enabled MPI's atomic mode, which only MPI-IO supports.
     pub(crate) is_atomic: AtomicBool,
     /// Whether a file is or was mounted in this one, or this one in another. Calls by a path
     /// through the mount belong to the other file for this connector, which then cannot see what
     /// they change.
     pub(crate) is_mounted: AtomicBool,
-    /// Whether HDF5 may find gaps between storage: it aligns allocations, or the file tracks free
-    /// space.
-    has_gaps: bool,
     extents: Mutex<Extents>,
     /// Whether the close of a dataset may free its storage, because some were deleted or never had
     /// a name.
     pub(crate) may_free: AtomicBool,
-    /// Whether MPI-IO may write more than a call selects.
-    is_sieved: bool,
     /// Whether a collective transfer may be unfinished in some process.
     is_unfinished: AtomicBool,
-    is_writable: bool,
     /// The processes, if none must be in a call of HDF5 while another reads metadata.
     processes: Mutex<Option<Communicator>>,
     /// Number of the program's handles of the file.
     handles: AtomicUsize,
 }
 
-/// What processes know of a collective transfer: of one process, or of all together.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Facts {
+/// What holds in a collective transfer, in one process or in any of them: a set.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts(u8);
+
+impl Facts {
     /// A process cannot take part.
-    pub(crate) failed: bool,
+    pub(crate) const FAILED: Facts = Facts(1);
     /// HDF5 carries out the call as the program requests.
-    pub(crate) together: bool,
+    pub(crate) const BY_HDF5: Facts = Facts(1 << 1);
     /// Each process carries out its own part.
-    pub(crate) alone: bool,
+    pub(crate) const BY_EACH: Facts = Facts(1 << 2);
     /// The transfer may continue after the call.
-    pub(crate) continues: bool,
+    pub(crate) const CONTINUES: Facts = Facts(1 << 3);
     /// Earlier transfers of the file are pending.
-    pub(crate) has_pending: bool,
+    pub(crate) const PENDING: Facts = Facts(1 << 4);
+
+    pub(crate) fn has(self, fact: Facts) -> bool {
+        self.0 & fact.0 != 0
+    }
+
+    pub(crate) fn add_if(self, holds: bool, fact: Facts) -> Facts {
+        Facts(self.0 | u8::from(holds) * fact.0)
+    }
 }
 
 /// Number of changes of extents. Chunks are allocated and freed then.
@@ -130,7 +131,6 @@ impl SharedFile {
         processes: Communicator,
     ) -> Arc<SharedFile> {
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
-        let sharing = opening.sharing;
         let mut open = open_files();
         open.retain(|(_, file)| file.strong_count() > 0);
         let mut others = open.iter().filter(|(slot, _)| *slot == library.slot);
@@ -148,7 +148,7 @@ impl SharedFile {
         let file = File::open(path, access, Options::default())
             .ok()
             .map(Arc::new);
-        if let (Some(file), Sharing::OnOneMachine) = (&file, sharing) {
+        if let (Some(file), Sharing::OnOneMachine) = (&file, opening.sharing) {
             file.set_writers(processes.size());
             if opening.is_writable {
                 file.let_rows_be_mapped();
@@ -160,23 +160,19 @@ impl SharedFile {
             .and_then(|key| key.identity);
         let shared = Arc::new(SharedFile {
             file,
-            is_local: sharing == Sharing::OnOneMachine,
             key: FileKey {
                 number: Some(number),
                 identity,
             },
-            reads_together: opening.reads_together,
             is_atomic: AtomicBool::new(false),
             is_mounted: AtomicBool::new(false),
-            has_gaps: opening.has_gaps,
-            is_sieved: opening.is_sieved,
             extents: Mutex::default(),
             may_free: AtomicBool::new(false),
             is_unfinished: AtomicBool::new(false),
-            is_writable: opening.is_writable,
             // If processes read metadata together, HDF5 may wait inside a transfer of one process for
             // the next call of the others, so the others must not wait for that process.
             processes: Mutex::new((!opening.reads_together).then_some(processes)),
+            opening,
             handles: AtomicUsize::new(1),
         });
         open.push((library.slot, Arc::downgrade(&shared)));
@@ -211,16 +207,16 @@ impl SharedFile {
         let is_short = |stored: &StoredDataset| match wanted {
             Collective::Hdf5 => true,
             Collective::Engine => false,
-            Collective::Auto => !self.is_local && stored.row() < SHORT_ROW,
-        };
-        match stored {
-            Err(Refused(why)) => (Elements::Hdf5s, why),
-            Ok(_) if self.is_atomic.load(Relaxed) => {
-                (Elements::Hdf5s, "the file is in MPI's atomic mode")
+            Collective::Auto => {
+                self.opening.sharing != Sharing::OnOneMachine && stored.row() < SHORT_ROW
             }
+        };
+        let hdf5s = |why| (Elements::Hdf5s, why);
+        match stored {
+            Err(Refused(why)) => hdf5s(why.as_str()),
+            Ok(_) if self.is_atomic.load(Relaxed) => hdf5s("the file is in MPI's atomic mode"),
             Ok(_) if self.is_mounted.load(Relaxed) => {
-                let why = "the file is mounted in another file, or another in it";
-                (Elements::Hdf5s, why)
+                hdf5s("the file is mounted in another file, or another in it")
             }
             Ok(stored) if !stored.is_independent(operation) => {
                 (Elements::Unallocated, "HDF5 has to allocate storage")
@@ -240,16 +236,12 @@ impl SharedFile {
     pub(crate) fn state(&self) -> FileState {
         FileState {
             can_meet: self.processes().is_some(),
-            is_writable: self.is_writable,
-            is_sieved: self.is_sieved,
-            has_gaps: self.has_gaps || self.extents().by_all,
+            is_writable: self.opening.is_writable,
+            is_sieved: self.opening.is_sieved,
+            has_gaps: self.opening.has_gaps || self.extents().by_all,
             may_free: self.may_free.load(Relaxed),
-            is_unfinished: self.is_unfinished(),
+            is_unfinished: self.is_unfinished.load(Relaxed),
         }
-    }
-
-    pub(crate) fn is_unfinished(&self) -> bool {
-        self.is_unfinished.load(Relaxed)
     }
 
     /// Waits until all processes that share the file arrive, if they may wait for each other.
@@ -266,38 +258,21 @@ impl SharedFile {
     /// The call fails in all processes, because another process cannot take part.
     pub(crate) fn agree(&self, own: Facts) -> Result<Facts> {
         let agreed = match &*self.processes() {
-            Some(processes) => {
-                let Facts {
-                    failed,
-                    together,
-                    alone,
-                    continues,
-                    has_pending,
-                } = own;
-                let own = [failed, together, alone, continues, has_pending];
-                let [failed, together, alone, continues, has_pending] = processes.any(own);
-                Facts {
-                    failed,
-                    together,
-                    alone,
-                    continues,
-                    has_pending,
-                }
-            }
+            Some(processes) => Facts(processes.any(own.0)),
             None => own,
         };
-        if agreed.failed {
+        if agreed.has(Facts::FAILED) {
             return Err(of_another());
         }
-        if agreed.together && agreed.alone {
+        if agreed.has(Facts::BY_HDF5) && agreed.has(Facts::BY_EACH) {
             return Err(
                 Error::invalid("the processes found different storage of the dataset")
                     .remedy("close the dataset in all processes and open it again"),
             );
         }
-        let remains = self.is_unfinished() && agreed.has_pending;
-        self.is_unfinished
-            .store(agreed.continues || remains, Relaxed);
+        let remains = self.is_unfinished.load(Relaxed) && agreed.has(Facts::PENDING);
+        let is_unfinished = agreed.has(Facts::CONTINUES) || remains;
+        self.is_unfinished.store(is_unfinished, Relaxed);
         Ok(agreed)
     }
 
@@ -313,7 +288,7 @@ impl SharedFile {
     ) -> Result<VersionedDescription> {
         let changes = self.changes_of(key);
         let stored = if key.file.number == self.key.number {
-            StoredDataset::read(session, dataset, self.reads_together)?
+            StoredDataset::read(session, dataset, self.opening.reads_together)?
         } else {
             let why = "the dataset is in another file, to which a link leads";
             Err(Refused(why.to_owned()))
@@ -350,12 +325,15 @@ impl Drop for SharedFile {
     }
 }
 
-/// One process's state of a shared file that is about to be opened.
+/// How processes open a shared file. They compare these values.
 pub(crate) struct Opening {
     is_writable: bool,
-    reads_together: bool,
+    /// Whether all processes take part when one reads metadata (`H5Pset_all_coll_metadata_ops`).
+    pub(crate) reads_together: bool,
     /// Whether MPI-IO may write more than a call selects.
     is_sieved: bool,
+    /// Whether HDF5 may find gaps between storage: it aligns allocations, or the file tracks free
+    /// space.
     pub(crate) has_gaps: bool,
     /// What the processes see of each other's writes: in the folder, because the file need not exist yet.
     pub(crate) sharing: Sharing,

@@ -21,7 +21,6 @@ use crate::container::Container;
 use crate::log::Execution;
 use crate::operation::{AsyncOperation, DeferredCall, State};
 use crate::policy::StartsAt;
-use crate::shared_file::SharedFile;
 use crate::temporary_id::TemporaryId;
 use crate::under::Under;
 use crate::wrapped::Wrapped;
@@ -194,14 +193,14 @@ pub(crate) fn mounts(under: &Under) {
 /// those that a close without a request waits for. HDF5 closes it immediately, because the
 /// processes close a file together, and the operations need neither HDF5 nor the object.
 pub(crate) fn pending_on_closed(api_call: ApiCall, under: &Under, object: &Wrapped) -> Vec<Shared> {
-    let pending = match (api_call.call == CLOSE_FILE, object.known_dataset_access()) {
+    let is_file = api_call.call == CLOSE_FILE;
+    let pending = match (is_file, object.known_dataset_access()) {
         (true, _) => pending_in_shared_file(under),
         (false, Some(access)) => conflicting_with(under, &AccessSet::Object(access.key)),
         (false, None) => Vec::new(),
     };
-    let is_file = api_call.call == CLOSE_FILE;
-    let may_free = |shared: &Arc<SharedFile>| shared.may_free.load(Relaxed);
-    let waits_for_all = is_file || under.container.shared.get().is_some_and(may_free);
+    let shared = under.container.shared.get();
+    let waits_for_all = is_file || shared.is_some_and(|shared| shared.may_free.load(Relaxed));
     let is_waited_for = |operation: &&Shared| {
         let continues = !operation.has_request() && under.container.policy.settings.implicit;
         waits_for_all || !continues

@@ -12,7 +12,7 @@ use super::pending::conflicting_with;
 use crate::protocol::{After, Call, Finish, Plan, plan};
 use crate::shared_file::{Facts, SharedFile};
 use crate::under::Under;
-use penstock_hdf5::transfer::conflicts::{AccessSet, Pending};
+use penstock_hdf5::transfer::conflicts::{AccessSet, Pending, Shared};
 
 /// Makes a call of HDF5 other than a transfer, as planned if processes share the file. They then make the
 /// call together. `lengths` returns what the call may change: the end of the file, or an extent.
@@ -32,20 +32,18 @@ pub(crate) fn in_step<T>(
     if plan.meets_before {
         shared.meet();
     }
-    let is_observed = matches!(plan.after, After::IfAllocated | After::IfShrunk);
-    let before = is_observed.then(&lengths).flatten();
+    let changed: Option<fn(&u64, &u64) -> bool> = match plan.after {
+        After::IfAllocated => Some(u64::lt),
+        After::IfShrunk => Some(u64::gt),
+        After::Never | After::UnlessContinues | After::Always => None,
+    };
+    let before = changed.and_then(|_| lengths());
     let made = make();
-    let any = |changed: fn(&u64, &u64) -> bool| {
-        let lengths = before.as_ref().zip(lengths());
-        lengths.is_some_and(|(old, new)| iter::zip(old, &new).any(|(old, new)| changed(old, new)))
+    let has_changed = || {
+        let (changed, old, new) = (changed?, before?, lengths()?);
+        Some(iter::zip(&old, &new).any(|(old, new)| changed(old, new)))
     };
-    let meets = match plan.after {
-        After::Never | After::UnlessContinues => false,
-        After::IfAllocated => any(|old, new| new > old),
-        After::IfShrunk => any(|old, new| new < old),
-        After::Always => true,
-    };
-    if meets {
+    if plan.after == After::Always || has_changed() == Some(true) {
         shared.meet();
     }
     made
@@ -70,25 +68,24 @@ impl End {
         under: &Under,
         shared: &Arc<SharedFile>,
         plan: Plan,
-        mut own: Facts,
+        own: Facts,
     ) -> Result<End> {
         let at_end = |meeting| Ok(End(Some((Arc::clone(shared), meeting))));
-        let agrees_once = plan.after == After::UnlessContinues;
-        match (plan.meets_before, agrees_once) {
-            (false, false) => return Ok(End::default()),
-            (false, true) if !own.continues => return at_end(Meeting::Agreement(own)),
-            _ => {}
+        let agrees = plan.after == After::UnlessContinues;
+        if !plan.meets_before && !agrees {
+            return Ok(End::default());
         }
-        if shared.is_unfinished() {
-            let pending = pending_in_shared_file(under);
-            own.has_pending = pending.iter().any(|operation| !operation.has_ended());
+        if !plan.meets_before && !own.has(Facts::CONTINUES) {
+            return at_end(Meeting::Agreement(own));
         }
-        let agreed = shared.agree(own)?;
-        if plan.after == After::Always || agrees_once && !agreed.continues {
-            at_end(Meeting::Barrier)
-        } else {
-            Ok(End::default())
+        let is_left = |operation: &Shared| !operation.has_ended();
+        let has_left =
+            shared.state().is_unfinished && pending_in_shared_file(under).iter().any(is_left);
+        let agreed = shared.agree(own.add_if(has_left, Facts::PENDING))?;
+        if plan.after == After::Always || agrees && !agreed.has(Facts::CONTINUES) {
+            return at_end(Meeting::Barrier);
         }
+        Ok(End::default())
     }
 
     /// # Errors

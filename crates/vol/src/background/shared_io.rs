@@ -45,31 +45,32 @@ pub(super) unsafe fn read_or_write(
             return Ok(Disposition::Below(below));
         }
         let stored = describe_all(call, shared);
-        let failed = stored.is_err();
-        if failed && is_collective {
-            let _ = shared.agree(Facts {
-                failed,
-                ..Facts::default()
-            });
+        if stored.is_err() && is_collective {
+            let _ = shared.agree(Facts::FAILED);
         }
         let stored = stored?;
-        let (elements, why) = elements(call, &stored, shared);
-        let of_call = Call::Transfer {
-            operation: call.operation,
-            is_collective,
-            elements,
+        let wanted = call.policy().settings.collective;
+        let each = stored
+            .iter()
+            .map(|it| shared.elements(it, call.operation, wanted));
+        let (elements, why) = each.max().unwrap_or((Elements::Hdf5s, ""));
+        let of_call = if is_collective {
+            Call::Collective(call.operation, elements)
+        } else {
+            Call::Independent(elements)
         };
         let plan = plan(of_call, shared.state());
-        let own = Facts {
-            continues: call.continues() && plan.after == After::UnlessContinues,
-            together: plan.by == By::Hdf5,
-            alone: plan.by == By::EachProcess,
-            ..Facts::default()
+        let by = match plan.by {
+            By::Hdf5 => Facts::BY_HDF5,
+            By::EachProcess => Facts::BY_EACH,
         };
+        let continues = call.continues() && plan.after == After::UnlessContinues;
+        let own = by.add_if(continues, Facts::CONTINUES);
         if plan.by == By::Hdf5 {
             let mut below = together(call, memories, plan.finishes, why);
-            let failed = below.failed.is_some() && !can_take_part(call);
-            let end = End::begin(under, shared, plan, Facts { failed, ..own });
+            let cannot_take_part = || call.unders.iter().any(|under| nothing_of(under).is_none());
+            let failed = below.failed.is_some() && cannot_take_part();
+            let end = End::begin(under, shared, plan, own.add_if(failed, Facts::FAILED));
             if failed && let Some(error) = below.failed.take() {
                 return Err(error);
             }
@@ -86,29 +87,6 @@ pub(super) unsafe fn read_or_write(
             Disposition::Done => end.finish().map(|()| Disposition::Done),
         }
     }
-}
-
-/// Returns whether this process can take part in a call of HDF5 without elements.
-///
-/// # Safety
-/// As for [`read_or_write`].
-unsafe fn can_take_part(call: &DatasetCall<'_>) -> bool {
-    // SAFETY: the caller guarantees this.
-    let is_ready = |under: &Under| unsafe { nothing_of(under) }.is_some();
-    call.unders.iter().all(is_ready)
-}
-
-/// Returns who can access the elements of a call, and why HDF5 carries it out if it does.
-fn elements<'a>(
-    call: &DatasetCall<'_>,
-    stored: &'a [Arc<Planned<StoredDataset>>],
-    shared: &SharedFile,
-) -> (Elements, &'a str) {
-    let wanted = call.policy().settings.collective;
-    let each = stored
-        .iter()
-        .map(|it| shared.elements(it, call.operation, wanted));
-    each.max().unwrap_or((Elements::Hdf5s, ""))
 }
 
 /// Returns whether HDF5 carries out this process's part, for any dataset. Listing the chunks, which
