@@ -90,7 +90,7 @@ impl Facts {
     }
 
     pub(crate) fn add_if(self, holds: bool, fact: Facts) -> Facts {
-        Facts(self.0 | u8::from(holds) * fact.0)
+        Facts(self.0 | (u8::from(holds) * fact.0))
     }
 }
 

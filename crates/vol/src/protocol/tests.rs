@@ -39,6 +39,22 @@ fn for_all(check: impl Fn(Call, FileState, Plan) -> bool) {
     }
 }
 
+#[test]
+fn the_plan_knows_nothing_of_one_process() {
+    let source = include_str!("../protocol.rs");
+    let uses: Vec<&str> = source
+        .lines()
+        .filter(|line| line.starts_with("use "))
+        .collect();
+    assert_eq!(uses, ["use penstock_engine::file::position::Operation;"]);
+    let code = source.lines().filter(|line| !line.trim().starts_with("//"));
+    assert!(
+        !code
+            .into_iter()
+            .any(|line| line.contains("crate::") || line.contains("super::"))
+    );
+}
+
 fn is_collective_transfer(call: Call) -> bool {
     matches!(call, Call::Collective(..))
 }
