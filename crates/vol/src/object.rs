@@ -108,27 +108,24 @@ unsafe extern "C" fn copy(
         }
         let api_call = ApiCall::of(c"H5Ocopy_async", req);
         operate_on_two(src_obj, dst_obj, api_call, |under, src, dst| {
+            let copy = || {
+                (under.calls.H5VLobject_copy)(
+                    src,
+                    loc_params1,
+                    src_name,
+                    dst,
+                    loc_params2,
+                    dst_name,
+                    under.id,
+                    ocpypl_id,
+                    lcpl_id,
+                    dxpl_id,
+                    req,
+                )
+            };
+            // The call is collective for the file that changes.
             let to = Wrapped::under_of(dst_obj).unwrap_or_else(|| under.clone());
-            background::in_step(
-                &to,
-                Call::Copy,
-                || None,
-                || {
-                    (under.calls.H5VLobject_copy)(
-                        src,
-                        loc_params1,
-                        src_name,
-                        dst,
-                        loc_params2,
-                        dst_name,
-                        under.id,
-                        ocpypl_id,
-                        lcpl_id,
-                        dxpl_id,
-                        req,
-                    )
-                },
-            )
+            background::in_step(&to, Call::Copy, || None, copy)
         })
     }
 }

@@ -71,18 +71,22 @@ impl End {
         own: Facts,
     ) -> Result<End> {
         let at_end = |meeting| Ok(End(Some((Arc::clone(shared), meeting))));
-        let agrees = plan.after == After::UnlessContinues;
-        if !plan.meets_before && !agrees {
-            return Ok(End::default());
-        }
-        if !plan.meets_before && !own.has(Facts::CONTINUES) {
-            return at_end(Meeting::Agreement(own));
+        let may_agree_last = plan.after == After::UnlessContinues;
+        if !plan.meets_before {
+            if !may_agree_last {
+                return Ok(End::default());
+            }
+            // A process that continues has no end to agree at.
+            if !own.has(Facts::CONTINUES) {
+                return at_end(Meeting::Agreement(own));
+            }
         }
         let is_left = |operation: &Shared| !operation.has_ended();
-        let has_left =
-            shared.state().is_unfinished && pending_in_shared_file(under).iter().any(is_left);
+        let has_left = || pending_in_shared_file(under).iter().any(is_left);
+        let has_left = shared.state().is_unfinished && has_left();
         let agreed = shared.agree(own.add_if(has_left, Facts::PENDING))?;
-        if plan.after == After::Always || agrees && !agreed.has(Facts::CONTINUES) {
+        let continues = agreed.has(Facts::CONTINUES);
+        if plan.after == After::Always || may_agree_last && !continues {
             return at_end(Meeting::Barrier);
         }
         Ok(End::default())

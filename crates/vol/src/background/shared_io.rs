@@ -312,12 +312,8 @@ pub(crate) unsafe fn extend_in_step(under: &Under, extend: impl FnOnce() -> herr
         let list = library.keeping_errors(|| (library.hdf5.H5Dget_create_plist)(dataset.get()));
         let fills = fills(under, list);
         library.keeping_errors(|| (library.hdf5.H5Pclose)(list));
-        in_step(
-            under,
-            Call::Allocate { fills },
-            || lengths_of(under),
-            extend,
-        )
+        let lengths = || lengths_of(under);
+        in_step(under, Call::Allocate { fills }, lengths, extend)
     }
 }
 
