@@ -13,7 +13,7 @@
 //! 6. In a collective transfer, the processes *agree*, which is a meeting: each learns whether another
 //!    has failed, continues after the call, or has transfers left. If one has failed, all fail.
 //! 7. A transfer of HDF5 follows the agreement. Where each process transfers its own part, the agreement
-//!    may be the meeting at the end, unless the file is unfinished.
+//!    is the meeting at the end, unless it continues, or the file is unfinished or only read.
 //! 8. A collective transfer that continues in no process ends with a meeting, so it is complete for all.
 //!    One that continues makes the file *unfinished*, until an agreement finds that no process has
 //!    transfers left. In an unfinished file, a collective transfer finishes and agrees first.
