@@ -12,8 +12,9 @@ use penstock_sys::hdf5::connector::Req;
 use penstock_sys::hdf5::herr_t;
 
 use super::api_call::{ApiCall, METADATA, NO_REQUEST};
-use super::background;
+use super::background::{self, When};
 use super::calling_library::Quiet;
+use super::protocol::Call;
 use super::temporary_id::unwrap;
 use super::under::Under;
 use super::wrapped::Wrapped;
@@ -62,12 +63,12 @@ pub(crate) unsafe fn attempt(
     under.run_callback(body).unwrap_or(FAIL)
 }
 
-/// Runs an operation that may free the storage of a dataset. Pending operations of a shared file
-/// keep no dataset open. Those of all processes must finish before HDF5 reuses the storage.
+/// Runs an operation that deletes a link or decrements a number of references. HDF5 frees the storage
+/// of a dataset then, or when it is closed.
 ///
 /// # Safety
 /// As for [`operate`].
-pub(crate) unsafe fn frees(
+pub(crate) unsafe fn delete(
     object: *const c_void,
     api_call: ApiCall,
     call: impl FnOnce(&Under) -> herr_t,
@@ -77,10 +78,9 @@ pub(crate) unsafe fn frees(
         attempt(object, api_call, |under| {
             if let Some(shared) = under.container.shared.get() {
                 shared.may_free.store(true, Relaxed);
-                background::finish_in_shared_file(under);
-                shared.meet();
             }
-            Ok(under.quietly(|| call(under)))
+            let call = || under.quietly(|| call(under));
+            Ok(background::in_step(under, Call::Delete, || None, call))
         })
     }
 }
@@ -209,7 +209,7 @@ pub(crate) unsafe fn close_and_report(
         unsafe { Wrapped::release(object) };
         return SUCCEED;
     }
-    let is_deferred = Cell::new(false);
+    let when = Cell::new(When::Now);
     // SAFETY: the caller guarantees this.
     unsafe {
         let status = attempt(object, ApiCall::NONE, |under| {
@@ -218,7 +218,7 @@ pub(crate) unsafe fn close_and_report(
                 let pending = background::pending_on_closed(api_call, under, Wrapped::of(object));
                 let status = under.container.in_call(|| native(under, NO_REQUEST));
                 if status >= 0 {
-                    is_deferred.set(background::complete_after(api_call, under, pending));
+                    when.set(background::complete_after(api_call, under, pending));
                 }
                 return Ok(status);
             }
@@ -228,8 +228,8 @@ pub(crate) unsafe fn close_and_report(
                 let container = Arc::clone(&under.container);
                 container.in_call(|| later(under, NO_REQUEST))
             };
-            if background::defer(api_call, under, || set(under), act)? {
-                is_deferred.set(true);
+            when.set(background::defer(api_call, under, || set(under), act)?);
+            if when.get() == When::Later {
                 return Ok(SUCCEED);
             }
             let status = under.container.in_call(|| native(under, api_call.req));
@@ -242,7 +242,7 @@ pub(crate) unsafe fn close_and_report(
             return status;
         }
         let under = Wrapped::of(object).under();
-        if !is_deferred.get() && under.run_callback(|| report(&under)).is_none() {
+        if when.get() == When::Now && under.run_callback(|| report(&under)).is_none() {
             Wrapped::of(object).set_gone();
             return FAIL;
         }

@@ -65,21 +65,21 @@ unsafe extern "C" fn create(
             if let (true, Some(shared)) = (name.is_null(), under.container.shared.get()) {
                 shared.may_free.store(true, Relaxed);
             }
-            let _alone = background::alone_to_fill(under, dcpl_id);
-            let create = under.calls.H5VLdataset_create;
-            create(
-                under.object,
-                loc_params,
-                under.id,
-                name,
-                lcpl_id,
-                type_id,
-                space_id,
-                dcpl_id,
-                dapl_id,
-                dxpl_id,
-                req,
-            )
+            background::create_in_step(under, dcpl_id, || {
+                (under.calls.H5VLdataset_create)(
+                    under.object,
+                    loc_params,
+                    under.id,
+                    name,
+                    lcpl_id,
+                    type_id,
+                    space_id,
+                    dcpl_id,
+                    dapl_id,
+                    dxpl_id,
+                    req,
+                )
+            })
         })
     }
 }
@@ -95,9 +95,8 @@ unsafe extern "C" fn open(
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         make_dataset(obj, ApiCall::of(c"H5Dopen_async", req), |under| {
-            background::alone_if_it_allocates(under, kind_of(loc_params), || {
-                let open = under.calls.H5VLdataset_open;
-                open(
+            background::open_in_step(under, kind_of(loc_params), || {
+                (under.calls.H5VLdataset_open)(
                     under.object,
                     loc_params,
                     under.id,
@@ -179,6 +178,15 @@ struct Arguments {
     req: Req,
 }
 
+/// How a transfer goes on after its first checks.
+enum Route {
+    /// [`at_once`]: by the connector below.
+    AtOnce,
+    /// [`carry_out`] decides, with the memory of the buffers. In a file that processes share, a process with
+    /// an error must still make the collective call.
+    Decide(Result<Vec<Memory>>),
+}
+
 /// Reads or writes in the background, or by the connector below. `call` calls that connector.
 ///
 /// # Safety
@@ -208,22 +216,24 @@ unsafe fn transfer(
         };
         let first = transfer.datasets[0];
         let is_parallel = first.container().is_parallel && !first.is_internal();
-        let body = || match (first.is_gone(), is_parallel) {
-            (true, _) => Ok((Ok(Vec::new()), false)),
-            // A process with an error must still make the collective call.
-            (false, true) => Ok((transfer.memories(), false)),
-            (false, false) => {
-                let memories = transfer.memories()?;
-                let goes_below = background::goes_below_at_once(&transfer, &memories)?;
-                Ok((Ok(memories), goes_below))
+        let body = || {
+            let memories = transfer.memories();
+            if is_parallel || first.is_gone() {
+                return Ok(Route::Decide(memories));
             }
+            let memories = memories?;
+            let is_at_once = background::goes_below_at_once(&transfer, &memories)?;
+            Ok(if is_at_once {
+                Route::AtOnce
+            } else {
+                Route::Decide(Ok(memories))
+            })
         };
-        let Some((memories, goes_below)) = run_callback(first.library().hdf5, CALL, body) else {
-            return FAIL;
+        let memories = match run_callback(first.library().hdf5, CALL, body) {
+            Some(Route::Decide(memories)) => memories,
+            Some(Route::AtOnce) => return at_once(&transfer, arguments, call),
+            None => return FAIL,
         };
-        if goes_below {
-            return at_once(&transfer, arguments, call);
-        }
         let object: *const Wrapped = first;
         attempt(object.cast(), ApiCall::NONE, |first| {
             let mut unders = vec![first.clone()];
@@ -500,7 +510,7 @@ pub(crate) unsafe fn describe_together(dataset: *mut c_void) {
     // SAFETY: the caller guarantees this.
     let wrapped = unsafe { Wrapped::of(dataset) };
     let shared = wrapped.container().shared.get();
-    if let Some(shared) = shared.filter(|shared| shared.reads_together) {
+    if let Some(shared) = shared.filter(|shared| shared.opening.reads_together) {
         let library = wrapped.library();
         let _quiet = Quiet::begin(library);
         // HDF5 transfers datasets that cannot be described.
@@ -522,7 +532,7 @@ unsafe fn set_extent(
     // SAFETY: the caller guarantees this.
     unsafe {
         let status = after_pending(obj, api_call, |under| {
-            background::extend_alone(under, || call(under))
+            background::extend_in_step(under, || call(under))
         });
         let dataset = Wrapped::of(obj);
         if let Some(shared) = dataset.container().shared.get() {

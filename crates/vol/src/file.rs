@@ -13,7 +13,9 @@ use penstock_sys::hdf5::{H5E_DEFAULT, H5F_ACC_RDWR, H5F_SCOPE_LOCAL, H5P_DEFAULT
 
 use super::access_sets::file_access;
 use super::api_call::{ApiCall, METADATA, NO_REQUEST};
-use super::background::{self, file_identity, finish_before_replacing, finish_deferred_close};
+use super::background::{
+    self, When, file_identity, finish_before_replacing, finish_deferred_close,
+};
 use super::callback::{NOTHING_PENDING, attempt, close_and_report, operate};
 use super::calling_library::{CallingLibrary, Quiet};
 use super::opening::{Prepared, prepare, prepare_by_name, share, was_not_opened};
@@ -370,7 +372,8 @@ unsafe fn flush(
                     pending.iter().cloned().for_each(Pending::finish);
                 }
                 let status = native(under, NO_REQUEST);
-                if status >= 0 && !background::complete_after(api_call, under, pending) {
+                if status >= 0 && background::complete_after(api_call, under, pending) == When::Now
+                {
                     under.container.policy.failures.take()?;
                 }
                 return Ok(status);
@@ -379,7 +382,7 @@ unsafe fn flush(
             // The application may close an object before its deferred flush. A file stays open.
             let is_request = !req.is_null() && passed.obj_type == H5I_FILE;
             let later = move |under: &Under| native(under, NO_REQUEST);
-            if is_request && background::defer(api_call, under, set, later)? {
+            if is_request && background::defer(api_call, under, set, later)? == When::Later {
                 return Ok(SUCCEED);
             }
             background::finish_conflicting(under, set)?;

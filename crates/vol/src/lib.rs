@@ -43,6 +43,7 @@ mod opening;
 mod operation;
 mod owned_id;
 mod policy;
+mod protocol;
 mod registration;
 mod report_order;
 mod request;

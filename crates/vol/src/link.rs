@@ -6,7 +6,7 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::api_call::ApiCall;
-use super::callback::{frees, operate, operate_on_two, visit};
+use super::callback::{delete, operate, operate_on_two, visit};
 use super::under::Under;
 
 unsafe extern "C" fn create(
@@ -53,7 +53,7 @@ forward! {
     match specific = H5VLlink_specific {
         H5VL_LINK_EXISTS => operate c"H5Lexists_async",
         H5VL_LINK_ITER => visit c"H5Literate_async",
-        _ => frees c"H5Ldelete_async",
+        _ => delete c"H5Ldelete_async",
     };
     operate optional = H5VLlink_optional, c"H5L";
 }

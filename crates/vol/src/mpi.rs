@@ -116,24 +116,18 @@ impl Communicator {
         is_ready
     }
 
-    /// Returns for each flag whether any process has set it. A collective call, in which each process
-    /// waits for all others. Without [`Communicator::can_reduce`] it returns the flags.
-    pub(crate) fn any<const N: usize>(&self, flags: [bool; N]) -> [bool; N] {
+    /// Returns the bits that any process has set. A collective call, in which each process waits for all
+    /// others. Without [`Communicator::can_reduce`] it returns the bits of this one.
+    pub(crate) fn any(&self, own: u8) -> u8 {
         let Some(Reduction { byte, or }) = &self.reduction else {
-            return flags;
+            return own;
         };
-        let own = flags.map(u8::from);
         let mut all = own;
-        let (from, to) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
+        let (from, to) = ((&raw const own).cast(), (&raw mut all).cast());
         // SAFETY: the communicator and the operation exist until this is dropped, and the thread makes a call of HDF5
-        // that all processes make. Both arrays have N bytes.
-        let status =
-            unsafe { (self.mpi.MPI_Allreduce)(from, to, N as c_int, *byte, *or, self.handle) };
-        if status == MPI_SUCCESS {
-            all.map(|flag| flag != 0)
-        } else {
-            flags
-        }
+        // that all processes make. The pointers are valid for a byte.
+        let status = unsafe { (self.mpi.MPI_Allreduce)(from, to, 1, *byte, *or, self.handle) };
+        if status == MPI_SUCCESS { all } else { own }
     }
 
     /// Waits until all processes have called this.

@@ -7,10 +7,12 @@ use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::api_call::ApiCall;
 use super::background;
-use super::callback::{attempt, frees, make, operate, operate_on_two, visit};
+use super::callback::{attempt, delete, make, operate, operate_on_two, visit};
 use super::dataset::describe_together;
+use super::protocol::Call;
 use super::temporary_id::{TemporaryId, kind_of};
 use super::under::Under;
+use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::transfer::prepare_for_copy;
 
@@ -20,7 +22,7 @@ forward! {
         H5VL_OBJECT_VISIT => visit c"H5Ovisit",
         H5VL_OBJECT_FLUSH => after_all c"H5Oflush_async",
         H5VL_OBJECT_REFRESH => after_all c"H5Orefresh_async",
-        H5VL_OBJECT_CHANGE_REF_COUNT => frees c"H5Odecr_refcount",
+        H5VL_OBJECT_CHANGE_REF_COUNT => delete c"H5Odecr_refcount",
         _ => operate c"H5O",
     };
     operate optional = H5VLobject_optional, c"H5O";
@@ -37,9 +39,8 @@ unsafe extern "C" fn open(
     unsafe {
         let opened = make(obj, ApiCall::of(c"H5Oopen_async", req), |under| {
             let kind = kind_of(loc_params);
-            background::alone_if_it_allocates(under, kind, || {
-                let open = under.calls.H5VLobject_open;
-                open(
+            background::open_in_step(under, kind, || {
+                (under.calls.H5VLobject_open)(
                     under.object,
                     loc_params,
                     under.id,
@@ -105,11 +106,9 @@ unsafe extern "C" fn copy(
         if before < 0 {
             return before;
         }
-        operate_on_two(
-            src_obj,
-            dst_obj,
-            ApiCall::of(c"H5Ocopy_async", req),
-            |under, src, dst| {
+        let api_call = ApiCall::of(c"H5Ocopy_async", req);
+        operate_on_two(src_obj, dst_obj, api_call, |under, src, dst| {
+            let copy = || {
                 (under.calls.H5VLobject_copy)(
                     src,
                     loc_params1,
@@ -123,8 +122,11 @@ unsafe extern "C" fn copy(
                     dxpl_id,
                     req,
                 )
-            },
-        )
+            };
+            // The call is collective for the file that changes.
+            let to = Wrapped::under_of(dst_obj).unwrap_or_else(|| under.clone());
+            background::in_step(&to, Call::Copy, || None, copy)
+        })
     }
 }
 

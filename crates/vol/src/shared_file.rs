@@ -1,24 +1,18 @@
 //! Files that the processes of an MPI program share.
 //!
-//! HDF5 opens such a file with MPI-IO. Some of its calls are collective: they return when all
-//! processes make them. This connector makes each collective call on the thread and at the time of
-//! the application's call. It never skips one because of what only one process knows: its
-//! selection, its memory, or an error. A process can transfer datasets whose elements have fixed
+//! HDF5 opens such a file with MPI-IO. A process can transfer datasets whose elements have fixed
 //! addresses in the file ([`StoredDataset`]) without the others. The engine does so, on a
-//! descriptor of this process, without MPI and HDF5. HDF5 transfers all other datasets with an
-//! independent transfer list.
+//! descriptor of this process, without MPI and HDF5. HDF5 transfers all other datasets.
+//! [`protocol`](super::protocol) says when the processes wait for each other.
 //!
 //! MPI-IO may write a range of the file outside the program's selection, with bytes that it has
 //! read from there before. It does so between the pieces of a collective write, but never around
 //! those of an independent one, which HDF5 writes one by one. Concurrent writes of an engine to
-//! that range would be lost. Two rules prevent that:
-//!
-//! - While HDF5 writes elements collectively, no transfer of any process is in progress
-//!   ([`Alone`]).
-//! - If the program has metadata written collectively, which HDF5 does in many calls,
-//!   [hints](super::mpi::forbid_sieving) make MPI-IO write only the pieces, also of elements.
+//! that range would be lost. If the program has metadata written collectively, which HDF5 does in
+//! many calls, [hints](super::mpi::forbid_sieving) make MPI-IO write only the pieces, also of
+//! elements. Otherwise nothing else is in progress during such a write.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -27,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use penstock_engine::Recover;
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::system::{FileSystem, Sharing};
 use penstock_engine::file::{Access, File};
@@ -35,8 +29,10 @@ use penstock_engine::options::Options;
 use penstock_sys::environment;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
+use super::agreement::of_another;
 use super::calling_library::CallingLibrary;
 use super::mpi::{Communicator, forbid_sieving};
+use super::protocol::{Elements, FileState};
 use super::settings::Collective;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::transfer::conflicts::{FileKey, ObjectKey, key_of_file};
@@ -54,64 +50,48 @@ pub(crate) struct SharedFile {
     /// `None` if this process cannot open the file, which the others do not know.
     pub(crate) file: Option<Arc<File>>,
     pub(crate) key: FileKey,
-    /// Whether all processes take part when one reads metadata (`H5Pset_all_coll_metadata_ops`).
-    pub(crate) reads_together: bool,
-    /// Whether all processes are on one machine.
-    is_local: bool,
+    pub(crate) opening: Opening,
     /// Whether the program has enabled MPI's atomic mode, which only MPI-IO supports.
     pub(crate) is_atomic: AtomicBool,
     /// Whether a file is or was mounted in this one, or this one in another. Calls by a path
     /// through the mount belong to the other file for this connector, which then cannot see what
     /// they change.
     pub(crate) is_mounted: AtomicBool,
-    /// Whether HDF5 may find gaps between storage: it aligns allocations, or the file tracks free
-    /// space.
-    has_gaps: bool,
     extents: Mutex<Extents>,
     /// Whether the close of a dataset may free its storage, because some were deleted or never had
     /// a name.
     pub(crate) may_free: AtomicBool,
-    /// Whether MPI-IO may write more than a call selects.
-    is_sieved: bool,
-    /// Collective transfers that continue in some process, since the processes last met.
-    unmet: Mutex<Unmet>,
-    is_writable: bool,
+    /// Whether a collective transfer may be unfinished in some process.
+    is_unfinished: AtomicBool,
     /// The processes, if none must be in a call of HDF5 while another reads metadata.
     processes: Mutex<Option<Communicator>>,
     /// Number of the program's handles of the file.
     handles: AtomicUsize,
 }
 
-/// Collective transfers. All processes have the same values, because they make these calls in the same
-/// order and agree in each.
-#[derive(Default)]
-struct Unmet {
-    reads: bool,
-    /// The tokens of the datasets.
-    writes: HashSet<[u8; 16]>,
-}
+/// What holds in a collective transfer, in one process or in any of them: a set.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts(u8);
 
-/// What a process must finish before a collective transfer, and the processes must meet after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Before {
-    Nothing,
-    /// Its transfers of the datasets.
-    Datasets,
-    /// Its transfers of the file.
-    File,
-}
-
-/// What processes know of a collective transfer: of one process, or of all together.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Facts {
+impl Facts {
     /// A process cannot take part.
-    pub(crate) failed: bool,
+    pub(crate) const FAILED: Facts = Facts(1);
     /// HDF5 carries out the call as the program requests.
-    pub(crate) together: bool,
+    pub(crate) const BY_HDF5: Facts = Facts(1 << 1);
     /// Each process carries out its own part.
-    pub(crate) alone: bool,
+    pub(crate) const BY_EACH: Facts = Facts(1 << 2);
     /// The transfer may continue after the call.
-    pub(crate) continues: bool,
+    pub(crate) const CONTINUES: Facts = Facts(1 << 3);
+    /// Earlier transfers of the file are pending.
+    pub(crate) const PENDING: Facts = Facts(1 << 4);
+
+    pub(crate) fn has(self, fact: Facts) -> bool {
+        self.0 & fact.0 != 0
+    }
+
+    pub(crate) fn add_if(self, holds: bool, fact: Facts) -> Facts {
+        Facts(self.0 | (u8::from(holds) * fact.0))
+    }
 }
 
 /// Number of changes of extents. Chunks are allocated and freed then.
@@ -151,7 +131,6 @@ impl SharedFile {
         processes: Communicator,
     ) -> Arc<SharedFile> {
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
-        let sharing = opening.sharing;
         let mut open = open_files();
         open.retain(|(_, file)| file.strong_count() > 0);
         let mut others = open.iter().filter(|(slot, _)| *slot == library.slot);
@@ -169,7 +148,7 @@ impl SharedFile {
         let file = File::open(path, access, Options::default())
             .ok()
             .map(Arc::new);
-        if let (Some(file), Sharing::OnOneMachine) = (&file, sharing) {
+        if let (Some(file), Sharing::OnOneMachine) = (&file, opening.sharing) {
             file.set_writers(processes.size());
             if opening.is_writable {
                 file.let_rows_be_mapped();
@@ -181,23 +160,19 @@ impl SharedFile {
             .and_then(|key| key.identity);
         let shared = Arc::new(SharedFile {
             file,
-            is_local: sharing == Sharing::OnOneMachine,
             key: FileKey {
                 number: Some(number),
                 identity,
             },
-            reads_together: opening.reads_together,
             is_atomic: AtomicBool::new(false),
             is_mounted: AtomicBool::new(false),
-            has_gaps: opening.has_gaps,
-            is_sieved: opening.is_sieved,
             extents: Mutex::default(),
             may_free: AtomicBool::new(false),
-            unmet: Mutex::default(),
-            is_writable: opening.is_writable,
+            is_unfinished: AtomicBool::new(false),
             // If processes read metadata together, HDF5 may wait inside a transfer of one process for
             // the next call of the others, so the others must not wait for that process.
             processes: Mutex::new((!opening.reads_together).then_some(processes)),
+            opening,
             handles: AtomicUsize::new(1),
         });
         open.push((library.slot, Arc::downgrade(&shared)));
@@ -221,113 +196,84 @@ impl SharedFile {
         self.processes.lock().recover()
     }
 
-    /// Returns the reason if HDF5 carries out a transfer of a dataset as the program requests,
-    /// possibly collectively. Returns `None` if each process carries out its own part. The result
-    /// is the same in all processes.
-    pub(crate) fn why_together(
+    /// Returns who can access the elements of a dataset in a transfer, and why HDF5 carries it out if it
+    /// does. The result is the same in all processes.
+    pub(crate) fn elements<'a>(
         &self,
-        stored: &Planned<StoredDataset>,
-        (operation, is_collective): (Operation, bool),
+        stored: &'a Planned<StoredDataset>,
+        operation: Operation,
         wanted: Collective,
-    ) -> Option<String> {
-        let stored = match stored {
-            Ok(stored) => stored,
-            Err(Refused(why)) => return Some(why.clone()),
-        };
-        if self.is_atomic.load(Relaxed) {
-            return Some("the file is in MPI's atomic mode".to_owned());
-        }
-        if self.is_mounted.load(Relaxed) {
-            return Some("the file is mounted in another file, or another in it".to_owned());
-        }
-        if !stored.is_independent(operation) {
-            return Some("HDF5 has to allocate storage".to_owned());
-        }
-        // They cannot wait for each other, on which the order of collective transfers depends.
-        if is_collective && self.reads_together && self.is_writable {
-            return Some(
-                "the processes read the metadata of a file together that they write".to_owned(),
-            );
-        }
-        let is_hdf5s = match wanted {
+    ) -> (Elements, &'a str) {
+        let is_short = |stored: &StoredDataset| match wanted {
             Collective::Hdf5 => true,
             Collective::Engine => false,
-            Collective::Auto => !self.is_local && stored.row() < SHORT_ROW,
+            Collective::Auto => {
+                self.opening.sharing != Sharing::OnOneMachine && stored.row() < SHORT_ROW
+            }
         };
-        (is_collective && is_hdf5s)
-            .then(|| "HDF5 carries out collective transfers of short rows".to_owned())
+        let hdf5s = |why| (Elements::Hdf5s, why);
+        match stored {
+            Err(Refused(why)) => hdf5s(why.as_str()),
+            Ok(_) if self.is_atomic.load(Relaxed) => hdf5s("the file is in MPI's atomic mode"),
+            Ok(_) if self.is_mounted.load(Relaxed) => {
+                hdf5s("the file is mounted in another file, or another in it")
+            }
+            Ok(stored) if !stored.is_independent(operation) => {
+                (Elements::Unallocated, "HDF5 has to allocate storage")
+            }
+            Ok(stored) if is_short(stored) => {
+                let why = "HDF5 carries out collective transfers of short rows";
+                (Elements::Short, why)
+            }
+            Ok(_) => {
+                let why = "the processes read the metadata of a file together that they write";
+                (Elements::Fixed, why)
+            }
+        }
     }
 
-    /// Returns whether MPI-IO may write more of the file than a collective write of elements
-    /// selects. The result is the same in all processes.
-    pub(crate) fn is_sieved(&self) -> bool {
-        self.is_sieved && self.processes().is_some()
+    /// Returns what all processes know of the file.
+    pub(crate) fn state(&self) -> FileState {
+        FileState {
+            can_meet: self.processes().is_some(),
+            is_writable: self.opening.is_writable,
+            is_sieved: self.opening.is_sieved,
+            has_gaps: self.opening.has_gaps || self.extents().by_all,
+            may_free: self.may_free.load(Relaxed),
+            is_unfinished: self.is_unfinished.load(Relaxed),
+        }
     }
 
-    /// Returns whether HDF5 may allocate storage between that of other datasets, in a gap or in
-    /// freed space. The result is the same in all processes.
-    pub(crate) fn may_fill_gaps(&self) -> bool {
-        self.has_gaps || self.extents().by_all || self.may_free.load(Relaxed)
-    }
-
-    /// Waits until all processes that share the file arrive, if they write it and may wait for each
-    /// other: see [`Opening::of`].
+    /// Waits until all processes that share the file arrive, if they may wait for each other.
     pub(crate) fn meet(&self) {
-        if let (Some(processes), true) = (&*self.processes(), self.is_writable) {
+        if let Some(processes) = &*self.processes() {
             processes.meet();
-        }
-    }
-
-    /// Returns what must be finished before a collective transfer of datasets with these tokens, because
-    /// it may conflict with an earlier one that continues in some process.
-    pub(crate) fn conflicts_before(&self, operation: Operation, datasets: &[[u8; 16]]) -> Before {
-        let unmet = self.unmet();
-        let is_unmet = |token| unmet.writes.contains(token);
-        match operation {
-            Operation::Read if !unmet.writes.is_empty() => Before::File,
-            Operation::Write if unmet.reads => Before::File,
-            Operation::Write if datasets.iter().any(is_unmet) => Before::Datasets,
-            Operation::Read | Operation::Write => Before::Nothing,
-        }
-    }
-
-    /// Records that the processes have met after [`conflicts_before`](Self::conflicts_before).
-    pub(crate) fn has_met(&self, before: Before, datasets: &[[u8; 16]]) {
-        let mut unmet = self.unmet();
-        match before {
-            Before::Nothing => {}
-            Before::Datasets => unmet.writes.retain(|token| !datasets.contains(token)),
-            Before::File => *unmet = Unmet::default(),
-        }
-    }
-
-    /// Records a collective transfer that continues in some process.
-    pub(crate) fn continues(&self, operation: Operation, datasets: &[[u8; 16]]) {
-        let mut unmet = self.unmet();
-        match operation {
-            Operation::Read => unmet.reads = true,
-            Operation::Write => unmet.writes.extend(datasets),
         }
     }
 
     /// Returns what holds in any of the processes. A collective call. Where processes must not wait for each
     /// other, returns what holds in this one.
-    pub(crate) fn agree(&self, own: Facts) -> Facts {
-        let Some(processes) = &*self.processes() else {
-            return own;
+    ///
+    /// # Errors
+    /// The call fails in all processes, because another process cannot take part.
+    pub(crate) fn agree(&self, own: Facts) -> Result<Facts> {
+        let agreed = match &*self.processes() {
+            Some(processes) => Facts(processes.any(own.0)),
+            None => own,
         };
-        let own = [own.failed, own.together, own.alone, own.continues];
-        let [failed, together, alone, continues] = processes.any(own);
-        Facts {
-            failed,
-            together,
-            alone,
-            continues,
+        if agreed.has(Facts::FAILED) {
+            return Err(of_another());
         }
-    }
-
-    fn unmet(&self) -> MutexGuard<'_, Unmet> {
-        self.unmet.lock().recover()
+        if agreed.has(Facts::BY_HDF5) && agreed.has(Facts::BY_EACH) {
+            return Err(
+                Error::invalid("the processes found different storage of the dataset")
+                    .remedy("close the dataset in all processes and open it again"),
+            );
+        }
+        let remains = self.is_unfinished.load(Relaxed) && agreed.has(Facts::PENDING);
+        let is_unfinished = agreed.has(Facts::CONTINUES) || remains;
+        self.is_unfinished.store(is_unfinished, Relaxed);
+        Ok(agreed)
     }
 
     /// Describes a dataset.
@@ -342,7 +288,7 @@ impl SharedFile {
     ) -> Result<VersionedDescription> {
         let changes = self.changes_of(key);
         let stored = if key.file.number == self.key.number {
-            StoredDataset::read(session, dataset, self.reads_together)?
+            StoredDataset::read(session, dataset, self.opening.reads_together)?
         } else {
             let why = "the dataset is in another file, to which a link leads";
             Err(Refused(why.to_owned()))
@@ -379,12 +325,15 @@ impl Drop for SharedFile {
     }
 }
 
-/// One process's state of a shared file that is about to be opened.
+/// How processes open a shared file. They compare these values.
 pub(crate) struct Opening {
     is_writable: bool,
-    reads_together: bool,
+    /// Whether all processes take part when one reads metadata (`H5Pset_all_coll_metadata_ops`).
+    pub(crate) reads_together: bool,
     /// Whether MPI-IO may write more than a call selects.
     is_sieved: bool,
+    /// Whether HDF5 may find gaps between storage: it aligns allocations, or the file tracks free
+    /// space.
     pub(crate) has_gaps: bool,
     /// What the processes see of each other's writes: in the folder, because the file need not exist yet.
     pub(crate) sharing: Sharing,
@@ -469,29 +418,6 @@ impl Opening {
 pub(crate) fn syncs_each_write() -> bool {
     let sync = environment::text(FILE_SYNC);
     sync.is_some_and(|sync| sync == "TRUE" || sync == "1")
-}
-
-/// The time in which no process transfers elements of a file by itself.
-pub(crate) struct Alone(Arc<SharedFile>);
-
-impl Alone {
-    /// Waits until all processes arrive. This process has no transfers of the file in progress.
-    pub(crate) fn begin(file: &Arc<SharedFile>) -> Alone {
-        file.meet();
-        Alone::at_end(file)
-    }
-
-    /// Makes the processes meet at the end only.
-    pub(crate) fn at_end(file: &Arc<SharedFile>) -> Alone {
-        Alone(Arc::clone(file))
-    }
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        // MPI-IO does not wait for the other processes at the end of a collective write.
-        self.0.meet();
-    }
 }
 
 /// Returns what processes see of each other's writes at a path, or the reason if they may miss some. The

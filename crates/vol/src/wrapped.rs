@@ -262,7 +262,7 @@ impl Wrapped {
         under: &Under,
         shared: &SharedFile,
     ) -> Result<Arc<Planned<StoredDataset>>> {
-        if shared.reads_together {
+        if shared.opening.reads_together {
             let why = "the processes read metadata together, and have not described the dataset";
             let refused = || Arc::new(Err(Refused(why.to_owned())));
             return Ok(self.described(shared).unwrap_or_else(refused));

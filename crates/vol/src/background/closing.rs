@@ -21,7 +21,6 @@ use crate::container::Container;
 use crate::log::Execution;
 use crate::operation::{AsyncOperation, DeferredCall, State};
 use crate::policy::StartsAt;
-use crate::shared_file::SharedFile;
 use crate::temporary_id::TemporaryId;
 use crate::under::Under;
 use crate::wrapped::Wrapped;
@@ -38,9 +37,20 @@ struct DeferredClose {
 
 static DEFERRED_CLOSES: Mutex<Vec<DeferredClose>> = Mutex::new(Vec::new());
 
+/// When a call that closes or flushes is carried out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// In the call, by the caller. It also reports the failures of operations without a request.
+    Now,
+    /// By an operation, which reports these failures.
+    Later,
+}
+
 /// Defers `act`, which closes or flushes `under`, until the pending operations that conflict with
-/// the access set have finished. Returns true if `act` is now an operation. Returns false if no
-/// conflicting operation is pending; the caller must then call `act` itself.
+/// the access set have finished. Waits for them instead if `act` must not be deferred.
+///
+/// # Errors
+/// They cannot finish in this call, and `act` cannot be deferred.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`, which stays open until `act` is done. `api_call.req` is null
@@ -50,9 +60,9 @@ pub(crate) unsafe fn defer(
     under: &Under,
     set: impl FnOnce() -> AccessSet,
     act: impl FnOnce(&Under) -> herr_t + 'static,
-) -> Result<bool> {
+) -> Result<When> {
     if !may_conflict(under) {
-        return Ok(false);
+        return Ok(When::Now);
     }
     let ApiCall { call, req } = api_call;
     let policy = &under.container.policy;
@@ -67,7 +77,7 @@ pub(crate) unsafe fn defer(
         && !under.container.is_closed.load(Relaxed)
         && may_continue();
     if before.is_empty() || (req.is_null() && !is_implicit && !is_left(&before)) {
-        return Ok(false);
+        return Ok(When::Now);
     }
     let begins_now = match policy.starts_at {
         StartsAt::Now => false,
@@ -88,7 +98,7 @@ pub(crate) unsafe fn defer(
         match id.ok().filter(can_wait) {
             Some(id) => Some(Rc::new(id)),
             None if is_left(&before) => return Err(cannot_flush()),
-            None => return Ok(false),
+            None => return Ok(When::Now),
         }
     } else {
         None
@@ -141,7 +151,7 @@ pub(crate) unsafe fn defer(
             operation: Arc::downgrade(&operation),
         });
     }
-    Ok(true)
+    Ok(When::Later)
 }
 
 /// Reports the failures of operations without a request, if this call is to report them. Such calls
@@ -164,7 +174,7 @@ pub(crate) fn pending_in_shared_file(under: &Under) -> Vec<Shared> {
 }
 
 /// Finishes the pending operations on the file of an object, if processes share it.
-pub(crate) fn finish_in_shared_file(under: &Under) {
+pub(super) fn finish_in_shared_file(under: &Under) {
     pending_in_shared_file(under)
         .into_iter()
         .for_each(Pending::finish);
@@ -183,14 +193,14 @@ pub(crate) fn mounts(under: &Under) {
 /// those that a close without a request waits for. HDF5 closes it immediately, because the
 /// processes close a file together, and the operations need neither HDF5 nor the object.
 pub(crate) fn pending_on_closed(api_call: ApiCall, under: &Under, object: &Wrapped) -> Vec<Shared> {
-    let pending = match (api_call.call == CLOSE_FILE, object.known_dataset_access()) {
+    let is_file = api_call.call == CLOSE_FILE;
+    let pending = match (is_file, object.known_dataset_access()) {
         (true, _) => pending_in_shared_file(under),
         (false, Some(access)) => conflicting_with(under, &AccessSet::Object(access.key)),
         (false, None) => Vec::new(),
     };
-    let is_file = api_call.call == CLOSE_FILE;
-    let may_free = |shared: &Arc<SharedFile>| shared.may_free.load(Relaxed);
-    let waits_for_all = is_file || under.container.shared.get().is_some_and(may_free);
+    let shared = under.container.shared.get();
+    let waits_for_all = is_file || shared.is_some_and(|shared| shared.may_free.load(Relaxed));
     let is_waited_for = |operation: &&Shared| {
         let continues = !operation.has_request() && under.container.policy.settings.implicit;
         waits_for_all || !continues
@@ -203,8 +213,7 @@ pub(crate) fn pending_on_closed(api_call: ApiCall, under: &Under, object: &Wrapp
 }
 
 /// Makes the request of a call that HDF5 has already carried out. The request completes after the
-/// pending operations, and reports the failures of those without a request. Returns false if there
-/// is no request; the caller must then report these failures.
+/// pending operations.
 ///
 /// # Safety
 /// The thread is inside the callback on `under`. `api_call.req` is null or a pointer for the request.
@@ -212,13 +221,13 @@ pub(crate) unsafe fn complete_after(
     api_call: ApiCall,
     under: &Under,
     pending: Vec<Shared>,
-) -> bool {
+) -> When {
     let ApiCall { call, req } = api_call;
     let is_over = pending.iter().all(|operation| operation.has_ended());
     if req.is_null() || is_over {
         // SAFETY: the caller guarantees this; HDF5 was called without a request.
         unsafe { api_call.succeeded(&under.container, TOGETHER) };
-        return false;
+        return When::Now;
     }
     let container = Arc::clone(&under.container);
     let deferred = DeferredCall {
@@ -234,7 +243,7 @@ pub(crate) unsafe fn complete_after(
         .log(call, Execution::Sync, 0, TOGETHER);
     // SAFETY: the caller guarantees this.
     unsafe { *req = Wrapped::request(&operation, &under.container) };
-    true
+    When::Later
 }
 
 /// Reason in the log why a call on a shared file is not deferred.

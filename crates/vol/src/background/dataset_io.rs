@@ -22,6 +22,7 @@ use crate::log::Execution;
 use crate::operation::{AsyncOperation, Transfers, begin_after};
 use crate::owned_id::OwnedId;
 use crate::policy::StartsAt;
+use crate::protocol::Finish;
 use crate::temporary_id::TemporaryId;
 use crate::transfer_list::read_transfer_list;
 use crate::wrapped::Wrapped;
@@ -72,9 +73,10 @@ pub(crate) unsafe fn read_or_write(
         return unsafe {
             match first.container.shared.get() {
                 Some(shared) => shared_io::read_or_write(call, memories, shared),
-                None => Ok(Disposition::Below(shared_io::together(
-                    call, memories, false, why,
-                ))),
+                None => {
+                    let below = shared_io::together(call, memories, Finish::Conflicting, why);
+                    Ok(Disposition::Below(below))
+                }
             }
         };
     }

@@ -20,11 +20,11 @@ mod start;
 
 pub(crate) use at_once::goes_below_at_once;
 pub(crate) use closing::{
-    CLOSE_DATASET, CLOSE_FILE, complete_after, defer, file_identity, finish_before_replacing,
-    finish_deferred_close, finish_in_shared_file, group_closes, mounts, pending_in_shared_file,
-    pending_on_closed,
+    CLOSE_DATASET, CLOSE_FILE, When, complete_after, defer, file_identity, finish_before_replacing,
+    finish_deferred_close, group_closes, mounts, pending_in_shared_file, pending_on_closed,
 };
+pub(crate) use collective_step::in_step;
 pub(crate) use dataset_call::DatasetCall;
 pub(crate) use dataset_io::{Disposition, read_or_write};
 pub(crate) use pending::{finish_all, finish_conflicting, finish_unreported};
-pub(crate) use shared_io::{alone_if_it_allocates, alone_to_fill, extend_alone, took_part};
+pub(crate) use shared_io::{create_in_step, extend_in_step, open_in_step, took_part};

@@ -1,7 +1,6 @@
 //! Reads and writes of datasets in files that the processes of an MPI program share.
-//! [`shared_file`](crate::shared_file) says which of them HDF5 carries out.
+//! [`protocol`](crate::protocol) says which of them HDF5 carries out.
 
-use std::ffi::c_void;
 use std::iter;
 use std::sync::Arc;
 
@@ -12,8 +11,7 @@ use penstock_sys::hdf5::connector::{H5I_DATASET, H5I_type_t};
 use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, H5S_ALL, herr_t, hid_t};
 
 use super::at_once::{SMALL, check_host_memory, small_transfer};
-use super::closing::finish_in_shared_file;
-use super::collective_step::{End, Step, finish_conflicting};
+use super::collective_step::{End, finish, in_step};
 use super::dataset_call::DatasetCall;
 use super::dataset_io::{
     BelowCall, Disposition, carry_out, host_buffers, leave_to_hdf5, plan_all, why_only_hdf5,
@@ -21,120 +19,67 @@ use super::dataset_io::{
 use crate::conversion::is_converted;
 use crate::dataspace::{is_special, lengths_of, nothing_of};
 use crate::log::Execution;
-use crate::shared_file::{Alone, Before, Facts, SharedFile};
+use crate::protocol::{After, By, Call, Elements, Finish, plan};
+use crate::shared_file::{Facts, SharedFile};
 use crate::temporary_id::TemporaryId;
 use crate::transfer_list::{independent, is_collective, read_transfer_list};
 use crate::under::Under;
 use penstock_hdf5::transfer::{Planned, Refused, StoredDataset};
 
-/// As [`read_or_write`](super::read_or_write), for a call on datasets of a shared file. A process
-/// with an error still makes the collective calls.
+/// As [`read_or_write`](super::read_or_write), for a call on datasets of a shared file, which
+/// [`protocol`](crate::protocol) plans. In a collective call, a process with an error still agrees, once.
 ///
 /// # Safety
 /// As for [`read_or_write`](super::read_or_write).
 pub(super) unsafe fn read_or_write(
     call: &DatasetCall<'_>,
     memories: Result<Vec<Memory>>,
-    shared: &SharedFile,
+    shared: &Arc<SharedFile>,
 ) -> Result<Disposition> {
-    let library = call.unders[0].library();
+    let under = &call.unders[0];
     // SAFETY: the caller guarantees this.
     unsafe {
-        if is_collective(library, call.list) {
-            return collective(call, memories, shared);
+        let is_collective = is_collective(under.library(), call.list);
+        if !is_collective && is_small_and_not_described(call, &memories, shared) {
+            let below = together(call, memories, Finish::Conflicting, SMALL);
+            return Ok(Disposition::Below(below));
         }
-        if is_small_and_not_described(call, &memories, shared) {
-            return Ok(Disposition::Below(together(call, memories, false, SMALL)));
-        }
-        let stored = describe_all(call, shared)?;
-        match why_together(call, &stored, shared, false) {
-            Some(why) => {
-                allocates(call, &stored, shared, false);
-                Ok(Disposition::Below(together(call, memories, false, &why)))
-            }
-            None => {
-                let stored = &stored;
-                alone(&DatasetCall { stored, ..*call }, memories?, shared)
-            }
-        }
-    }
-}
-
-/// Carries out a collective transfer. This function alone decides when the processes wait for each
-/// other in it:
-///
-/// 1. They *agree*: each learns whether another has failed, and whether the transfer of any continues
-///    after its call. If one has failed, the call fails in all.
-/// 2. The transfer follows: [`together`] by HDF5, or [`alone`].
-/// 3. They *meet* if no transfer continues. So the call is complete for all when it returns, even if
-///    it fails. MPI guarantees no order there, but the messages of its collective transfers impose
-///    one, and programs rely on it to read or free what other processes have written. They also meet
-///    after a write in which MPI-IO may write more than is selected.
-///
-/// A collective transfer follows earlier ones that continue in some process and that it may conflict
-/// with: each process finishes its own before the agreement.
-///
-/// If a process transfers its own part in the call, and nothing conflicts, it agrees after the
-/// transfer, in place of the meeting. Each process agrees once in any case, so it need not know which
-/// of them do so later.
-///
-/// # Safety
-/// As for [`read_or_write`].
-unsafe fn collective(
-    call: &DatasetCall<'_>,
-    memories: Result<Vec<Memory>>,
-    shared: &SharedFile,
-) -> Result<Disposition> {
-    // SAFETY: the caller guarantees this.
-    unsafe {
         let stored = describe_all(call, shared);
-        let step = Step::of(call);
-        let before = step.finish_conflicting(call);
-        let own = Facts {
-            continues: call.continues(),
-            ..Facts::default()
+        if stored.is_err() && is_collective {
+            let _ = shared.agree(Facts::FAILED);
+        }
+        let stored = stored?;
+        let wanted = call.policy().settings.collective;
+        let each = stored
+            .iter()
+            .map(|it| shared.elements(it, call.operation, wanted));
+        let (elements, why) = each.max().unwrap_or((Elements::Hdf5s, ""));
+        let of_call = if is_collective {
+            Call::Collective(call.operation, elements)
+        } else {
+            Call::Independent(elements)
         };
-        let stored = match stored {
-            Ok(stored) => stored,
-            Err(error) => {
-                let failed = true;
-                let _ = step.agree(Facts { failed, ..own }, before);
-                return Err(error);
-            }
+        let plan = plan(of_call, shared.state());
+        let by = match plan.by {
+            By::Hdf5 => Facts::BY_HDF5,
+            By::EachProcess => Facts::BY_EACH,
         };
-        if let Some(why) = why_together(call, &stored, shared, true) {
-            let sieved = match call.operation {
-                Operation::Read => Vec::new(),
-                Operation::Write => sieved_files(&step.files),
-            };
-            let mut below = together(call, memories, !sieved.is_empty(), &why);
-            let failed = below.failed.is_some() && !can_take_part(call);
-            let together = true;
-            let own = Facts {
-                failed,
-                together,
-                ..own
-            };
-            let agreed = step.agree(own, before);
+        let continues = call.continues() && plan.after == After::UnlessContinues;
+        let own = by.add_if(continues, Facts::CONTINUES);
+        if plan.by == By::Hdf5 {
+            let mut below = together(call, memories, plan.finishes, why);
+            let cannot_take_part = || call.unders.iter().any(|under| nothing_of(under).is_none());
+            let failed = below.failed.is_some() && cannot_take_part();
+            let end = End::begin(under, shared, plan, own.add_if(failed, Facts::FAILED));
             if failed && let Some(error) = below.failed.take() {
                 return Err(error);
             }
-            let agreed = agreed?;
-            allocates(call, &stored, shared, true);
-            let end = if sieved.is_empty() {
-                step.end(agreed)
-            } else {
-                End::meeting(&sieved)
-            };
+            let end = end?;
+            allocates(call, &stored, shared, is_collective);
             return Ok(Disposition::Below(BelowCall { end, ..below }));
         }
-        let facts = Facts { alone: true, ..own };
-        let end = if own.continues || before != Before::Nothing {
-            let agreed = step.agree(facts, before)?;
-            step.end(agreed)
-        } else {
-            End::agreement(step, facts)
-        };
+        finish(call, plan.finishes);
+        let end = End::begin(under, shared, plan, own)?;
         let stored = &stored;
         let call = DatasetCall { stored, ..*call };
         match alone(&call, memories?, shared)? {
@@ -142,31 +87,6 @@ unsafe fn collective(
             Disposition::Done => end.finish().map(|()| Disposition::Done),
         }
     }
-}
-
-/// Returns whether this process can take part in a call of HDF5 without elements.
-///
-/// # Safety
-/// As for [`read_or_write`].
-unsafe fn can_take_part(call: &DatasetCall<'_>) -> bool {
-    // SAFETY: the caller guarantees this.
-    let is_ready = |under: &Under| unsafe { nothing_of(under) }.is_some();
-    call.unders.iter().all(is_ready)
-}
-
-/// Returns the reason if HDF5 carries out the call as the program requests.
-fn why_together(
-    call: &DatasetCall<'_>,
-    stored: &[Arc<Planned<StoredDataset>>],
-    shared: &SharedFile,
-    is_collective: bool,
-) -> Option<String> {
-    let (way, wanted) = (
-        (call.operation, is_collective),
-        call.policy().settings.collective,
-    );
-    let mut whys = stored.iter().map(|it| shared.why_together(it, way, wanted));
-    whys.find_map(|why| why)
 }
 
 /// Returns whether HDF5 carries out this process's part, for any dataset. Listing the chunks, which
@@ -232,27 +152,20 @@ unsafe fn describe_all(
     call.datasets.iter().zip(call.unders).map(of).collect()
 }
 
-/// Returns the files in which MPI-IO may write bytes outside the selection.
-fn sieved_files(files: &[Arc<SharedFile>]) -> Vec<Arc<SharedFile>> {
-    let sieved = files.iter().filter(|file| file.is_sieved());
-    sieved.cloned().collect()
-}
-
 /// Makes HDF5 carry out a call as the program requests, together with the other processes. If this
 /// process cannot provide its memory, passes what HDF5 refuses, or must report an earlier failure,
-/// it takes part without elements. The call follows the transfers of this process that conflict with
-/// it; if `in_files`, all of its transfers of the files.
+/// it takes part without elements.
 ///
 /// # Safety
 /// As for [`read_or_write`].
 pub(super) unsafe fn together(
     call: &DatasetCall<'_>,
     memories: Result<Vec<Memory>>,
-    in_files: bool,
+    finishes: Finish,
     why: &str,
 ) -> BelowCall {
     let under = &call.unders[0];
-    finish_conflicting(call, in_files);
+    finish(call, finishes);
     if call.continues() {
         call.log(Execution::Sync, 0, why);
     }
@@ -334,39 +247,25 @@ unsafe fn check_arguments(call: &DatasetCall<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Opens an object that may be a dataset. If the open makes HDF5 allocate storage that a single
-/// process has left out, no process transfers elements of the file during the call: HDF5 may place the
-/// storage between other datasets, and write fill values of several chunks together. An open is a
-/// collective call only if it allocates.
+/// Opens an object that may be a dataset.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`, an object of this kind.
-pub(crate) unsafe fn alone_if_it_allocates(
+pub(crate) unsafe fn open_in_step<T>(
     under: &Under,
     kind: H5I_type_t,
-    open: impl FnOnce() -> *mut c_void,
-) -> *mut c_void {
-    let shared = under.container.shared.get();
-    let Some(shared) = shared.filter(|shared| shared.is_sieved() && shared.may_fill_gaps()) else {
-        return open();
-    };
-    // The processes meet in HDF5 before it writes fill values.
-    finish_in_shared_file(under);
+    open: impl FnOnce() -> T,
+) -> T {
     // SAFETY: the caller guarantees this.
-    let end = || unsafe { end_of_file(under, kind) };
-    let before = end();
-    let opened = open();
-    if end() != before {
-        shared.meet();
-    }
-    opened
+    let end = || unsafe { end_of_file(under, kind) }.map(|end| vec![end]);
+    in_step(under, Call::Open, end, open)
 }
 
 /// Returns the end of the allocated space in the file of an object; `None` if HDF5 does not return
 /// it.
 ///
 /// # Safety
-/// As for [`alone_if_it_allocates`].
+/// As for [`open_in_step`].
 unsafe fn end_of_file(under: &Under, kind: H5I_type_t) -> Option<u64> {
     let library = under.library();
     let mut end = 0;
@@ -382,59 +281,55 @@ unsafe fn end_of_file(under: &Under, kind: H5I_type_t) -> Option<u64> {
     }
 }
 
-/// Waits until no process transfers elements of the file, if HDF5 will write fill values of several
-/// chunks together.
+/// Creates a dataset.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`, which all processes make with a list of the same contents.
-pub(crate) unsafe fn alone_to_fill(under: &Under, creation_list: hid_t) -> Option<Alone> {
-    let shared = under.container.shared.get();
-    let shared = shared.filter(|shared| shared.is_sieved())?;
-    let (library, mut time) = (under.library(), H5D_FILL_TIME_NEVER);
-    // SAFETY: HDF5 checks the identifier, and `time` receives the answer.
-    let (is_chunked, filters) = library.keeping_errors(|| unsafe {
-        (library.hdf5.H5Pget_fill_time)(creation_list, &mut time);
-        let is_chunked = (library.hdf5.H5Pget_layout)(creation_list) == H5D_CHUNKED;
-        (is_chunked, (library.hdf5.H5Pget_nfilters)(creation_list))
-    });
-    // HDF5 writes filtered chunks at any fill time.
-    (is_chunked && (time != H5D_FILL_TIME_NEVER || filters != 0)).then(|| {
-        finish_in_shared_file(under);
-        Alone::begin(shared)
-    })
+pub(crate) unsafe fn create_in_step<T>(
+    under: &Under,
+    creation_list: hid_t,
+    create: impl FnOnce() -> T,
+) -> T {
+    // SAFETY: the caller guarantees this.
+    let fills = under.container.shared.get().is_some() && unsafe { fills(under, creation_list) };
+    in_step(under, Call::Allocate { fills }, || None, create)
 }
 
-/// Changes the extent of a dataset. As for [`alone_to_fill`]; also, no process continues with
-/// storage that another process still writes.
+/// Changes the extent of a dataset.
 ///
 /// # Safety
 /// The thread is inside a callback on this dataset, which all processes make.
-pub(crate) unsafe fn extend_alone(under: &Under, extend: impl FnOnce() -> herr_t) -> herr_t {
+pub(crate) unsafe fn extend_in_step(under: &Under, extend: impl FnOnce() -> herr_t) -> herr_t {
     let library = under.library();
-    let Some(shared) = under.container.shared.get() else {
+    if under.container.shared.get().is_none() {
         return extend();
-    };
+    }
     // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
     unsafe {
         let Ok(dataset) = TemporaryId::of(under, H5I_DATASET) else {
             return extend();
         };
         let list = library.keeping_errors(|| (library.hdf5.H5Dget_create_plist)(dataset.get()));
-        let alone = alone_to_fill(under, list);
+        let fills = fills(under, list);
         library.keeping_errors(|| (library.hdf5.H5Pclose)(list));
-        if alone.is_some() {
-            return extend();
-        }
-        let before = lengths_of(under);
-        let status = extend();
-        let shrinks = |old: &[u64], new: &[u64]| iter::zip(old, new).any(|(old, new)| new < old);
-        if let (Some(before), Some(after)) = (before, lengths_of(under))
-            && shrinks(&before, &after)
-        {
-            shared.meet();
-        }
-        status
+        let lengths = || lengths_of(under);
+        in_step(under, Call::Allocate { fills }, lengths, extend)
     }
+}
+
+/// Returns whether HDF5 writes fill values of several chunks together when it allocates their storage.
+///
+/// # Safety
+/// The thread is inside a callback on `under`.
+unsafe fn fills(under: &Under, creation_list: hid_t) -> bool {
+    let (library, mut time) = (under.library(), H5D_FILL_TIME_NEVER);
+    // HDF5 writes filtered chunks at any fill time.
+    // SAFETY: HDF5 checks the identifier, and `time` receives the answer.
+    library.keeping_errors(|| unsafe {
+        (library.hdf5.H5Pget_fill_time)(creation_list, &mut time);
+        (library.hdf5.H5Pget_layout)(creation_list) == H5D_CHUNKED
+            && (time != H5D_FILL_TIME_NEVER || (library.hdf5.H5Pget_nfilters)(creation_list) != 0)
+    })
 }
 
 /// Carries out this process's part alone: by the engine, or by HDF5 with an independent list.
