@@ -78,6 +78,16 @@ pub(super) struct Chosen {
     pub not_tuned: Option<String>,
 }
 
+/// How the bytes go between the file and memory, from which workers and blocks follow.
+struct Way {
+    /// The share of the ranges that is in the page cache.
+    cached: f64,
+    route: RouteName,
+    direct: Direct,
+    /// Whether a write goes through mappings of the file.
+    uses_mappings: bool,
+}
+
 /// What the choice depends on.
 #[derive(Clone, Copy)]
 pub(super) struct Chooser<'a> {
@@ -188,14 +198,14 @@ impl Chooser<'_> {
             Direct::Never => self.coverage(route.name(), extents),
             _ => None,
         };
-        let threads = self.threads(
+        let way = Way {
             cached,
+            route: route.name(),
             direct,
-            (route.name(), coverage.is_some()),
-            staging.threads,
-        );
-        let only_copies = self.only_copies(cached) && direct == Direct::Never;
-        let block = self.block((route.name(), direct), only_copies, threads, staging.block)?;
+            uses_mappings: coverage.is_some(),
+        };
+        let threads = self.threads(&way, staging.threads);
+        let block = self.block(&way, threads, staging.block);
         let align = if direct == Direct::Never {
             1
         } else {
@@ -419,13 +429,14 @@ impl Chooser<'_> {
         })
     }
 
-    fn threads(
-        &self,
-        cached: f64,
-        direct: Direct,
-        (route, uses_mappings): (RouteName, bool),
-        most: usize,
-    ) -> usize {
+    /// The number of workers; at most `most` for a read.
+    fn threads(&self, way: &Way, most: usize) -> usize {
+        let Way {
+            cached,
+            route,
+            direct,
+            uses_mappings,
+        } = *way;
         if let Some(threads) = self.options.threads {
             return threads as usize;
         }
@@ -530,13 +541,9 @@ impl Chooser<'_> {
 
     /// The bytes of a block: the size in the options, or the best size of the route. The size is
     /// smaller if the blocks would not keep all workers busy.
-    fn block(
-        &self,
-        (route, direct): (RouteName, Direct),
-        only_copies: bool,
-        threads: usize,
-        staged: u64,
-    ) -> Result<u64> {
+    fn block(&self, way: &Way, threads: usize, staged: u64) -> u64 {
+        let (route, direct) = (way.route, way.direct);
+        let only_copies = self.only_copies(way.cached) && direct == Direct::Never;
         let align = self.file.direct_alignment();
         let (best, least) = match route {
             RouteName::Mapped | RouteName::Auto => (MAPPED_BLOCK, 4 << 20),
@@ -562,6 +569,6 @@ impl Chooser<'_> {
         };
         // Two slots of a worker, with the aligned pages around a span, must fit the ring.
         let most = (self.engine.ring.capacity() / 2).max(align);
-        Ok(block.min(most).next_multiple_of(align))
+        block.min(most).next_multiple_of(align)
     }
 }
