@@ -61,6 +61,8 @@ class RequestGroup(Generic[M]):
 
     def __init__(self, members: Iterable[M] = ()) -> None:
         self._members: list[M] = list(members)
+        self._taken = 0
+        """The number of members that have left."""
         self._lock = RLock()
         self.is_stopped = False
         """Whether members were ended before their results were taken."""
@@ -111,10 +113,12 @@ class RequestGroup(Generic[M]):
         """
         try:
             with self._lock:
-                self._refuse_stopped()
-                found = self._members[0].wait()
-                del self._members[0]
-                return found
+                while True:
+                    self._refuse_stopped()
+                    taken = self._taken
+                    found = self._members[0].wait()
+                    if self._take(taken):
+                        return found
         except BaseException as error:
             self.stop(error)
             raise
@@ -135,8 +139,10 @@ class RequestGroup(Generic[M]):
             with self._lock:
                 self._refuse_stopped()
                 while self._members:
-                    found.append(finish(self._members[0]))
-                    del self._members[0]
+                    taken = self._taken
+                    result = finish(self._members[0])
+                    if self._take(taken):
+                        found.append(result)
         except BaseException as error:
             self.stop(error)
             raise
@@ -161,8 +167,9 @@ class RequestGroup(Generic[M]):
                 with self._lock:  # of a thread that waits for a member
                     while self._members:
                         self.is_stopped = True
+                        taken = self._taken
                         _end(self._members[0], cause)
-                        del self._members[0]
+                        self._take(taken)
             except BaseException as raised:
                 interruption = interruption or raised
         if interruption is not None:
@@ -178,6 +185,17 @@ class RequestGroup(Generic[M]):
     def __del__(self) -> None:
         if self.__dict__.get("_members"):
             self.stop()
+
+    def _take(self, taken: int) -> bool:
+        """Remove the first member, if no other has been removed since ``taken`` was counted.
+
+        A signal handler may have waited for it, too.
+        """
+        is_first = taken == self._taken
+        if is_first:
+            del self._members[0]
+            self._taken += 1
+        return is_first
 
     def _refuse_stopped(self) -> None:
         if self.is_stopped:
@@ -208,11 +226,11 @@ class _Failed:
 
 def _end(member: Any, cause: BaseException | None) -> None:
     """Return when a cancelled member uses memory no more."""
-    if hasattr(member, "stop"):
-        member.stop(cause)
-        return
     try:
-        member.wait()
+        if hasattr(member, "stop"):
+            member.stop(cause)
+        else:
+            member.wait()
     except CancelledError:
         pass
     except Exception as error:  # h5py's as well, of what it has read

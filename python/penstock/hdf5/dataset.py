@@ -53,8 +53,8 @@ ALL: tuple[()] = ()
 
 def _created_with(name: str) -> Any:
     """Return the property of that name of ``h5py.Dataset``, which depends on how it was created."""
-    documented = getattr(h5py.Dataset, name).__doc__
-    return property(lambda dataset: creation_property(dataset, name), doc=documented)
+    theirs = getattr(h5py.Dataset, name, None)  # some are newer than h5py 3.15
+    return property(lambda dataset: creation_property(dataset, name), doc=theirs and theirs.__doc__)
 
 
 class Dataset(Object, h5py.Dataset):  # type: ignore[misc]

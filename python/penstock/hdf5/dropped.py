@@ -64,6 +64,8 @@ class _Lost(NamedTuple):
 
     file: weakref.ref[Any]
     """A reference to the :class:`penstock.File` from which the dataset was reached."""
+    last: list[int]
+    """Its :func:`last_reported`."""
     error: Error
 
 
@@ -98,23 +100,24 @@ def keeper(dataset: Any) -> Callable[[Error], None]:
     if reached_from is None:
         return request.print_error
     # Neither the request nor its error keeps the file open.
-    file, last, number = weakref.ref(reached_from), _last_reported(reached_from), next(_numbers)
+    file, last, number = weakref.ref(reached_from), last_reported(reached_from), next(_numbers)
 
     def keep(error: Error) -> None:
         if number <= last[0]:
             return
         if file() and not _is_ending:
-            _lost.append(_Lost(file, error))
+            _lost.append(_Lost(file, last, error))
         else:
             request.print_error(error)
 
     return keep
 
 
-def _last_reported(file: Any) -> list[int]:
+def last_reported(file: Any) -> list[int]:
     """Return the number of an ``h5py.File``'s last write whose failure the library has raised.
 
-    The number is in a list, because requests that outlive the file refer to it.
+    The number is in a list, because requests that outlive the file refer to it. All objects for one
+    ``h5py.File`` have the same list.
     """
     last: list[int] = file.__dict__.setdefault("_last_reported", [0])
     return last
@@ -122,8 +125,9 @@ def _last_reported(file: Any) -> list[int]:
 
 def forget_requests(file: Any) -> None:
     """Note that the library is about to raise the first failure of a write to an ``h5py.File``."""
-    _last_reported(file)[0] = next(_numbers)
-    _lost[:] = [one for one in _lost if one.file() is not file]
+    last = last_reported(file)
+    last[0] = next(_numbers)
+    _lost[:] = [one for one in _lost if one.last is not last]
 
 
 def write_out(dataset: Any) -> None:

@@ -66,6 +66,7 @@ class File(Group, h5py.File):  # type: ignore[misc]
                     pending.wait_for_path(name)
                 opened = open_file(name, mode, connector, connector_options, arguments)
         elif mode == "r" and connector is None and not connector_options and not arguments:
+            dropped.last_reported(name)  # which all objects for it share
             opened = name
         else:
             raise InvalidError(

@@ -69,9 +69,11 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
             **access: Further arguments of ``h5py.Group.get``.
         """
         found = super().get(name, default, getclass, getlink, **access)
+        if found is default:
+            return default
         if getclass and not getlink:
             return {h5py.Dataset: Dataset, h5py.Group: Group}.get(found, found)
-        return found if found is default else wrap(found, self._root())
+        return wrap(found, self._root())
 
     def read_many(
         self,
@@ -156,8 +158,8 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
             TypeError: What has this name is not a dataset, or has another shape or type.
         """
         with lock():
-            found: Dataset = super().require_dataset(name, shape, dtype, exact, **arguments)
-        return found
+            found = super().require_dataset(name, shape, dtype, exact, **arguments)
+        return found if isinstance(found, Dataset) else Dataset(found, self._root())
 
     def create_dataset_like(self, name: str | None, other: Any, **arguments: Any) -> Dataset:
         """Create a dataset with the properties of another one, and without its elements."""

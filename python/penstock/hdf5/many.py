@@ -161,6 +161,10 @@ class StartedMany:
             remember_note(f"{count} of {total} datasets were read one after the other")
         return batch.results
 
+    def stop(self, cause: BaseException | None = None) -> None:
+        """End the read, whose errors are notes of ``cause``."""
+        self._batch.requests.stop(cause)
+
     def _finish(self, made: Request[Any]) -> None:
         try:
             transfer.finish(made)

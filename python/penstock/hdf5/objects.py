@@ -26,9 +26,10 @@ class Object:
     _h5py: Any = None
 
     def _adopt(self, found: Any, file: File | None) -> None:
-        """Become the same object as one of h5py."""
+        """Become the same object as one of h5py, reached from a file, if that is known."""
         self.__dict__.update(found.__dict__)  # the identifier, and what h5py knows of it
-        self._file = file
+        if file is not None:
+            self._file = file
 
     @property
     def h5py(self) -> Any:

@@ -20,6 +20,7 @@ import pytest
 import penstock as ps
 from penstock import request
 from penstock.data.started import Started
+from penstock.hdf5.many import start_into
 from penstock.request_group import RequestGroup
 
 SLOW: dict[str, Any] = {"threads": 1, "block": "4KiB", "io": "threads", "direct": "no"}
@@ -317,6 +318,44 @@ with ps.File(sys.argv[1]) as file:
     else:
         sys.exit("no error")
 """
+
+
+class Interrupted:
+    """A member of a group that does something while it is waited for the first time."""
+
+    def __init__(self, result: int, meanwhile: Callable[[], Any] | None = None) -> None:
+        self._result, self._meanwhile = result, meanwhile
+
+    def wait(self) -> int:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile:
+            meanwhile()
+        return self._result
+
+    def cancel(self) -> None:
+        pass
+
+
+def test_each_result_is_given_once_if_a_signal_handler_takes_some():
+    group: RequestGroup[Any] = RequestGroup()
+    taken: list[int] = []
+    group.add(Interrupted(0, lambda: taken.append(group.next())))
+    group.add(Interrupted(1, lambda: taken.append(group.next())))
+    group.add(Interrupted(2))
+    taken.append(group.next())
+    assert taken == [0, 1, 2]
+    assert len(group) == 0
+
+
+def test_a_read_of_many_that_fails_alone_has_no_note_of_another(tmp_path):
+    damaged(tmp_path / "f.h5", 1 << 20)
+    with ps.File(tmp_path / "f.h5") as file:
+        dataset = file["bad"]
+        out = np.empty(dataset.shape, dataset.dtype)
+        group = RequestGroup([start_into([dataset], [()], [out], {})])
+        with pytest.raises(ps.Error) as caught:
+            group.wait()
+    assert not getattr(caught.value, "__notes__", [])
 
 
 @pytest.mark.gpu

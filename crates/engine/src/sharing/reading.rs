@@ -86,7 +86,7 @@ impl Mark {
     /// Sets the mark again unless it is fresh.
     pub(crate) fn renew(&self) {
         let now = now();
-        if now - self.set.load(Relaxed).min(now) < RENEWED.as_millis() as u64 {
+        if now.saturating_sub(self.set.load(Relaxed)) < RENEWED.as_millis() as u64 {
             return;
         }
         self.set.store(now, Relaxed);
@@ -97,18 +97,20 @@ impl Mark {
     }
 
     fn is_recent(&self) -> bool {
-        now() - self.set.load(Relaxed) < RECENT.as_millis() as u64
+        // Another thread may set it meanwhile.
+        now().saturating_sub(self.set.load(Relaxed)) < RECENT.as_millis() as u64
     }
 }
 
-/// The number of GPUs with a recent mark.
+/// The number of GPUs with a recent mark; at least 1, for the caller's own, whose mark a process that
+/// was stopped finds old.
 pub(crate) fn gpus_read_now() -> usize {
     let marks = OWN.lock().recover();
     let own = marks.iter().filter(|mark| mark.is_recent()).count();
     let is_shared = marks.iter().any(|mark| mark.file.is_some());
     drop(marks);
     let of_all = folder().filter(|_| is_shared);
-    of_all.map_or(0, |folder| recent(&folder)).max(own)
+    of_all.map_or(1, |folder| recent(&folder)).max(own).max(1)
 }
 
 /// The number of recent marks in a folder.

@@ -452,6 +452,22 @@ def test_a_penstock_file_wraps_h5py(tmp_path):
     file.close()
 
 
+def test_objects_made_of_others_keep_their_file(tmp_path):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        made = file.create_dataset("x", (3,), "f4")
+        required = file.require_dataset("x", (3,), "f4")
+        assert isinstance(required, ps.Dataset)
+        for found in (made, required, ps.Dataset(made), ps.Group(file["/"])["x"]):
+            assert found.file is file
+        assert made.h5py._file is file  # which reports what could not be written
+
+
+def test_the_default_of_get_is_returned_as_it_is(tmp_path):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        for default in (None, [], {}, h5py.Dataset):
+            assert file.get("absent", default, getclass=True) is default
+
+
 def test_the_file_closes_when_the_block_raises(tmp_path):
     with pytest.raises(KeyError), ps.File(tmp_path / "f.h5", "w") as file:
         raise KeyError
