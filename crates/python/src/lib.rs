@@ -37,4 +37,12 @@ mod _core {
     use crate::report::Report;
     #[pymodule_export]
     use crate::safetensors::canonical_tensors;
+
+    /// Loads NumPy's functions with this module. At their first use, an exception of a signal handler
+    /// would be a panic.
+    #[pymodule_init]
+    fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        let _ = numpy::PyArray1::<u8>::zeros(module.py(), 0, false);
+        Ok(())
+    }
 }
