@@ -159,7 +159,8 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
         """
         with lock():
             found = super().require_dataset(name, shape, dtype, exact, **arguments)
-        return found if isinstance(found, Dataset) else Dataset(found, self._root())
+        dataset: Dataset = wrap(found, self._root())
+        return dataset
 
     def create_dataset_like(self, name: str | None, other: Any, **arguments: Any) -> Dataset:
         """Create a dataset with the properties of another one, and without its elements."""

@@ -23,7 +23,7 @@ from penstock.hdf5.library import (
     lock_if_writable,
 )
 from penstock.hdf5.quick import QuickReader
-from penstock.hdf5.source import opened, takes_any_dataset
+from penstock.hdf5.source import opened, takes_name
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, readers, submit
 from penstock.placement import (
     HOST,
@@ -189,7 +189,7 @@ def read_described(
     return found[()] if is_scalar else found
 
 
-@takes_any_dataset("r")
+@takes_name("r")
 def read_async(
     dataset: Any,
     selection: Any = (),

@@ -15,16 +15,13 @@ from penstock.hdf5.library import creation_properties, open_readonly
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def takes_any_dataset(mode: str | None) -> Callable[[F], F]:
-    """Let a function of an ``h5py.Dataset`` take a :class:`penstock.Dataset` or a name as well.
-
-    The file of a name is opened with ``mode`` for the call; with ``None``, no name is taken.
-    """
+def takes_name(mode: str) -> Callable[[F], F]:
+    """Let a function of a dataset take a name, whose file it opens with ``mode`` for the call."""
 
     def decorate(function: F) -> F:
         @wraps(function)
         def call(dataset: Any, *arguments: Any, **options: Any) -> Any:
-            if mode is not None and isinstance(dataset, str):
+            if isinstance(dataset, str):
                 with opened(dataset, mode) as find:
                     return function(find(), *arguments, **options)
             return function(dataset, *arguments, **options)

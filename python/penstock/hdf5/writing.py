@@ -20,7 +20,7 @@ from penstock.hdf5.library import (
     lock,
     lock_if_writable,
 )
-from penstock.hdf5.source import takes_any_dataset
+from penstock.hdf5.source import takes_name
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
 from penstock.records import in_c_order
 from penstock.request import Finished, Request
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-@takes_any_dataset("r+")
+@takes_name("r+")
 def write(
     dataset: Any,
     array: Any,
@@ -63,7 +63,6 @@ def write(
         transfer.finish(_start(dataset, array, selection, submit_options, blocking=True))
 
 
-@takes_any_dataset(None)
 def write_async(
     dataset: Any,
     array: Any,
