@@ -480,6 +480,16 @@ impl Chooser<'_> {
         self.operation == Operation::Read && cached > 0.95 && self.load.average >= COPIED
     }
 
+    /// Whether blocks are as large as those of a read that only copies. Besides its bytes, each copy
+    /// from a slot takes the GPU as long as 256 KiB more (decision 28), so small ranges are packed
+    /// into such blocks, too.
+    fn copies_blocks(&self, way: &Way) -> bool {
+        let is_packed = way.route == RouteName::Staged
+            && self.operation == Operation::Read
+            && way.cached > 0.95;
+        way.direct == Direct::Never && (is_packed || self.only_copies(way.cached))
+    }
+
     /// The most workers that can copy at the same time. Processes that write one file together
     /// share the cores.
     fn copiers(&self) -> usize {
@@ -543,7 +553,7 @@ impl Chooser<'_> {
     /// smaller if the blocks would not keep all workers busy.
     fn block(&self, way: &Way, threads: usize, staged: u64) -> u64 {
         let (route, direct) = (way.route, way.direct);
-        let only_copies = self.only_copies(way.cached) && direct == Direct::Never;
+        let is_copied = self.copies_blocks(way);
         let align = self.file.direct_alignment();
         let (best, least) = match route {
             RouteName::Mapped | RouteName::Auto => (MAPPED_BLOCK, 4 << 20),
@@ -555,14 +565,14 @@ impl Chooser<'_> {
                 (BUFFERED_WRITE, BUFFERED_WRITE)
             }
             _ if self.operation == Operation::Write => (staged, LEAST_WRITE),
-            _ if only_copies => (staged.min(LARGE_COPY_SHARE), COPY_SHARE),
+            _ if is_copied => (staged.min(LARGE_COPY_SHARE), COPY_SHARE),
             _ => (staged, 256 << 10),
         };
         let block = match (self.options.block, self.file.system().stripe) {
             (Some(block), _) => block,
             (None, Some(size)) if route != RouteName::Auto => stripe::block(size),
             (None, _) => {
-                let blocks = threads as u64 * if only_copies { BLOCKS_OF_COPIER } else { 8 };
+                let blocks = threads as u64 * if is_copied { BLOCKS_OF_COPIER } else { 8 };
                 let share = self.load.bytes / blocks;
                 share.next_multiple_of(64 << 10).clamp(least, best)
             }
