@@ -530,16 +530,15 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
                                                  penstock_stream stream, int flags,
                                                  penstock_report *report, penstock_request **request);
 
-/* Reads parts of one dataset of a file that is open only for reading, without calling HDF5: from any
- * thread, and without the lock that guards HDF5. `type` is the HDF5 datatype of an element in memory. NULL is
- * stored in `reader` if there can be none: if the dataset may change, if only HDF5 can read it, or if something
- * is wrong with the arguments, which penstock_dataset_read_selected then reports. NULL and PENSTOCK_PENDING mean
- * that there may be one later: the dataset has very many chunks, and HDF5 reads the first few faster than it
- * lists the addresses of all.
+/* Reads parts of one dataset, as often as wanted: of a file that is open only for reading without calling HDF5, from
+ * any thread, and without the lock that guards HDF5; of others by HDF5 itself, which reads small parts in less
+ * time than a transfer takes to plan. `type` is the HDF5 datatype of an element in memory. NULL is stored in `reader` if
+ * there can be none: if only penstock_dataset_read_selected can read the dataset, or if something is wrong with the
+ * arguments, which that function then reports.
  *
  * penstock_reader_read reads on the calling thread, with workers where that is faster. It returns
- * PENSTOCK_PENDING, and does nothing, if the read is for penstock_dataset_read_selected: if it has more than
- * 64 MiB, if a pending operation comes first, if the memory or the stream may make the thread wait
+ * PENSTOCK_PENDING, and does nothing, if the read is for penstock_dataset_read_selected: if the dataset may change, if
+ * it has more than 64 MiB, if a pending operation comes first, if the memory or the stream may make the thread wait
  * for other requests, if penstock_hdf5_forget was called, or with PENSTOCK_STREAM_WAITS. The type of the array
  * is ignored. After HDF5 has closed the file, it returns PENSTOCK_ERR_INVALID, even if the file is open again; a
  * file that is closed during the read is an error of the program.
@@ -548,20 +547,33 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * bytes of the page cache into host memory, from a file that an earlier read has left open: the call waits for no
  * medium, and decodes nothing. Otherwise it returns PENSTOCK_PENDING, and an unknown part of the memory has changed.
  *
- * penstock_reader_start starts such a read and returns at once; with any flags, and any memory and stream. The
+ * With PENSTOCK_MAY_CALL_HDF5, a flag of penstock_reader_read alone, HDF5 reads what cannot be read without it, if it
+ * is small: into dense host memory, elements of the type of the array, which is `type`. The caller holds HDF5's lock
+ * and has the dataset and `type` open. PENSTOCK_PENDING means that it is not small, or that HDF5 failed, in which case
+ * an unknown part of the memory has changed.
+ *
+ * penstock_reader_ways returns whether penstock_reader_read may read without HDF5 (1), with it (2), or in both ways
+ * (3). Only if it may read without HDF5, the shape of the dataset cannot change.
+ *
+ * penstock_reader_shape stores the lengths of the `rank` dimensions that the dataset has now. The caller holds HDF5's
+ * lock.
+ *
+ * penstock_reader_start starts a read and returns at once; with any flags, and any memory and stream. The
  * request has no steps, and any thread may free it, without the lock. It returns PENSTOCK_PENDING, and starts
- * nothing, if the read has more than 64 MiB, if a pending operation comes first, if a stream waits for a request and
- * this one has a stream or memory of a GPU, in the child of a fork, or if penstock_hdf5_forget was called. Later
- * operations wait for the request as for those of penstock_dataset_read_selected.
+ * nothing, if the dataset may change, if the read has more than 64 MiB, if a pending operation comes first, if a stream
+ * waits for a request and this one has a stream or memory of a GPU, in the child of a fork, or if penstock_hdf5_forget
+ * was called. Later operations wait for the request as for those of penstock_dataset_read_selected.
  *
  * penstock_reader_is_forgotten returns 1 if penstock_hdf5_forget was called since the reader was opened, or if
  * the file may have changed because no lock keeps writers out, so that the reader reads nothing any more
  * (PENSTOCK_PENDING) and another one should be opened; otherwise 0.
  *
  * penstock_reader_pieces returns in how many pieces of the file a number of bytes lies, if they are elements as they
- * are stored and without filters: as many as they would fill chunks, or one if the dataset is contiguous; otherwise 0. */
+ * are stored and without filters: as many as they would fill chunks, or one if the dataset is contiguous. It returns 0
+ * for others, and for a dataset that may change. */
 typedef struct penstock_reader penstock_reader;
 #define PENSTOCK_ONLY_CACHED 8
+#define PENSTOCK_MAY_CALL_HDF5 32
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
 /* The same for elements that are decoded, unless `decoding`, which is copied, is NULL. */
 PENSTOCK_API int penstock_reader_open_decoded(penstock_hid dataset, penstock_hid type,
@@ -572,6 +584,8 @@ PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_se
 PENSTOCK_API int penstock_reader_start(penstock_reader *reader, const penstock_selection *selection,
                                        const penstock_array *array, const penstock_options *options,
                                        penstock_stream stream, int flags, penstock_request **request);
+PENSTOCK_API int penstock_reader_ways(penstock_reader *reader);
+PENSTOCK_API int penstock_reader_shape(penstock_reader *reader, int rank, uint64_t *lengths);
 PENSTOCK_API int penstock_reader_is_forgotten(penstock_reader *reader);
 PENSTOCK_API uint64_t penstock_reader_pieces(penstock_reader *reader, uint64_t bytes);
 PENSTOCK_API void penstock_reader_close(penstock_reader *reader);

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use penstock_array::Selection;
 use penstock_array::execute::SubmitOptions;
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Result};
 use penstock_engine::{chunk_cache_bytes, refuse_fork};
-use penstock_hdf5::transfer::{self, Buffer, Opened, Reader};
+use penstock_hdf5::transfer::{self, Buffer, ReadShape, Reader};
 use penstock_sys::hdf5::{Hdf5, hid_t};
 use penstock_sys::is_copy;
 
@@ -25,8 +25,9 @@ use crate::selection::{CSelection, selection_of};
 /// The type to which a `penstock_reader *` points; see [`crate::handle`].
 pub(crate) enum CReader {}
 
-/// A flag of `penstock_reader_read`.
+/// Flags of `penstock_reader_read`.
 const ONLY_CACHED: c_int = 8;
+const MAY_CALL_HDF5: c_int = 32;
 
 static READERS: Table<Reader> = Table::new("reader");
 
@@ -48,19 +49,17 @@ unsafe extern "C" fn penstock_reader_open_decoded(
     reader: *mut *mut CReader,
 ) -> c_int {
     // SAFETY: by contract of this function.
-    guard_status(|| unsafe {
+    guard(|| unsafe {
         refuse_fork()?;
         let place = place_of(reader, "reader")?;
         *place = std::ptr::null_mut();
         // Reports a malformed PENSTOCK_CHUNK_CACHE here too.
         chunk_cache_bytes()?;
         let wanted = (memory_type, decoding_of(decoding)?);
-        match Reader::open(hdf5_of_process()?, dataset, wanted) {
-            Opened::Reader(made) => *place = READERS.insert(made),
-            Opened::Later => return Ok(PENDING),
-            Opened::Never => {}
+        if let Some(made) = Reader::open(hdf5_of_process()?, dataset, wanted) {
+            *place = READERS.insert(made);
         }
-        Ok(OK)
+        Ok(())
     })
 }
 
@@ -82,23 +81,55 @@ unsafe extern "C" fn penstock_reader_read(
         if only_cached && !reader.has_open_file() {
             return Ok(PENDING);
         }
-        let submit = (options, stream, flags & !ONLY_CACHED);
+        let submit = (options, stream, flags & !(ONLY_CACHED | MAY_CALL_HDF5));
         let read = ReadArguments::check(&reader, selection, array, submit)?;
-        let planned = reader.plan(
-            read.selection.as_ref(),
-            read.shape,
-            &read.buffer,
-            &read.with,
-        );
-        let done = match planned {
+        let done = match reader.plan(read.shape(), &read.buffer, &read.with) {
             Some(planned) if only_cached => planned.run_cached(),
             Some(planned) => Some(planned.run()?),
+            None if flags & MAY_CALL_HDF5 != 0 => {
+                let to = (read.element, &read.buffer);
+                reader.read_with_hdf5(read.shape(), to, &read.with)?
+            }
             None => None,
         };
         Ok(done.map_or(PENDING, |done| {
             report::write(report, &done);
             OK
         }))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_reader_ways(reader: *mut CReader) -> c_int {
+    let mut ways = 0;
+    guard(|| {
+        refuse_fork()?;
+        let reader = READERS.get(reader)?;
+        let without = c_int::from(reader.fixed_shape().is_some());
+        ways = without + 2 * c_int::from(reader.may_call_hdf5());
+        Ok(())
+    });
+    ways
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_reader_shape(
+    reader: *mut CReader,
+    rank: c_int,
+    lengths: *mut u64,
+) -> c_int {
+    // SAFETY: by contract of this function; the caller holds HDF5's lock.
+    guard(|| unsafe {
+        refuse_fork()?;
+        let shape = READERS.get(reader)?.shape()?;
+        if usize::try_from(rank) != Ok(shape.len()) {
+            let rank = shape.len();
+            return Err(Error::invalid(format!("the dataset has {rank} dimensions")));
+        }
+        for (at, length) in shape.iter().enumerate() {
+            lengths.add(at).write(*length);
+        }
+        Ok(())
     })
 }
 
@@ -144,7 +175,8 @@ unsafe extern "C" fn penstock_reader_start(
         }
         let reader = READERS.get(reader)?;
         let read = ReadArguments::check(&reader, selection, array, (options, stream, flags))?;
-        let started = reader.start(read.selection.as_ref(), read.shape, &read.buffer, read.with)?;
+        let shape = (read.selection.as_ref(), read.memory.0, read.memory.1);
+        let started = reader.start(shape, &read.buffer, read.with)?;
         Ok(started.map_or(PENDING, |started| {
             started.count_from(began);
             store(place, AnyRequest::Dataset(started));
@@ -156,12 +188,17 @@ unsafe extern "C" fn penstock_reader_start(
 /// Checked arguments of a read.
 struct ReadArguments<'a> {
     selection: Option<Selection>,
-    shape: (&'a [u64], Option<&'a [i64]>),
+    memory: (&'a [u64], Option<&'a [i64]>),
+    element: hid_t,
     buffer: Buffer,
     with: SubmitOptions,
 }
 
 impl ReadArguments<'_> {
+    fn shape(&self) -> ReadShape<'_> {
+        (self.selection.as_ref(), self.memory.0, self.memory.1)
+    }
+
     /// # Safety
     /// As the header requires.
     unsafe fn check<'a>(
@@ -174,11 +211,13 @@ impl ReadArguments<'_> {
         unsafe {
             reader.check_open()?;
             let array = array_of(array)?;
-            let of_points =
-                |rank, points: &[u64]| transfer::points_of(reader.shape(), rank, points);
+            // HDF5 reads no single elements here.
+            let fixed = reader.fixed_shape().unwrap_or_default();
+            let of_points = |rank, points: &[u64]| transfer::points_of(fixed, rank, points);
             Ok(ReadArguments {
                 selection: selection_of(selection, of_points)?,
-                shape: (array.shape, array.strides),
+                memory: (array.shape, array.strides),
+                element: array.element,
                 with: submit_options(submit)?,
                 buffer: Buffer::at(array.address)?,
             })

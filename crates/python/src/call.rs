@@ -35,6 +35,9 @@ pub(crate) const ZERO_HOLES: c_int = 16;
 /// `PENSTOCK_ONLY_CACHED`
 const ONLY_CACHED: c_int = 8;
 
+/// `PENSTOCK_MAY_CALL_HDF5`
+pub(crate) const MAY_CALL_HDF5: c_int = 32;
+
 /// `penstock_reader_read`
 type Read = unsafe extern "C" fn(
     reader: *mut c_void,
@@ -57,11 +60,15 @@ type Start = unsafe extern "C" fn(
     request: *mut *mut c_void,
 ) -> c_int;
 
+/// `penstock_reader_shape`
+type Shape = unsafe extern "C" fn(reader: *mut c_void, rank: c_int, lengths: *mut u64) -> c_int;
+
 /// A loaded libpenstock.so, with Python's handling of the results of its calls.
 ///
 /// Args:
 ///     read: The address of `penstock_reader_read`.
 ///     start: The address of `penstock_reader_start`.
+///     shape: The address of `penstock_reader_shape`.
 ///     sizes: The sizes of `penstock_axis`, `penstock_selection`, `penstock_array` and `penstock_report`.
 ///     fallback: The statuses of reads that the fallback path carries out.
 ///     options: Returns the options of the thread or task, a tuple.
@@ -76,6 +83,7 @@ type Start = unsafe extern "C" fn(
 pub(crate) struct Library {
     read: Read,
     start: Start,
+    shape: Shape,
     report_size: usize,
     fallback: Vec<c_int>,
     options: Py<PyAny>,
@@ -89,10 +97,11 @@ pub(crate) struct Library {
 impl Library {
     #[new]
     #[allow(clippy::too_many_arguments)] // They are named where Python calls.
-    #[pyo3(signature = (*, read, start, sizes, fallback, options, parse, check, remember, note_write, torch_stream, device_array))]
+    #[pyo3(signature = (*, read, start, shape, sizes, fallback, options, parse, check, remember, note_write, torch_stream, device_array))]
     fn new(
         read: usize,
         start: usize,
+        shape: usize,
         sizes: (usize, usize, usize, usize),
         fallback: Vec<c_int>,
         options: Py<PyAny>,
@@ -111,6 +120,7 @@ impl Library {
         );
         if read == 0
             || start == 0
+            || shape == 0
             || ours != (axis, selection, array)
             || report_size < size_of::<u64>()
         {
@@ -123,6 +133,8 @@ impl Library {
             read: unsafe { std::mem::transmute::<usize, Read>(read) },
             // SAFETY: as above.
             start: unsafe { std::mem::transmute::<usize, Start>(start) },
+            // SAFETY: as above.
+            shape: unsafe { std::mem::transmute::<usize, Shape>(shape) },
             report_size,
             fallback,
             options,
@@ -191,6 +203,7 @@ impl Library {
             }
         };
         let status = match to.is_brief.then(|| call(flags | ONLY_CACHED)) {
+            _ if flags & MAY_CALL_HDF5 != 0 && to.is_brief => call(flags),
             Some(status) if !self.fallback.contains(&status) => status,
             _ => gil::without(py, move || call(flags)),
         };
@@ -201,6 +214,18 @@ impl Library {
             self.check.call1(py, (status,))?;
         }
         Ok(Some(report))
+    }
+
+    /// Returns the shape that a dataset has now. The caller holds HDF5's lock.
+    pub(crate) fn shape(&self, py: Python<'_>, reader: usize, rank: usize) -> PyResult<Vec<u64>> {
+        let mut lengths = vec![0; rank];
+        // SAFETY: room for as many lengths as are passed; the library rejects a reader that is closed.
+        let status =
+            unsafe { (self.shape)(reader as *mut c_void, rank as c_int, lengths.as_mut_ptr()) };
+        if status != 0 {
+            self.check.call1(py, (status,))?;
+        }
+        Ok(lengths)
     }
 
     /// Starts a read by a `penstock_reader *`, without the GIL, and stores its `penstock_request *`

@@ -1,5 +1,6 @@
 //! Reads of one dataset into elements of one type.
 
+use std::borrow::Cow;
 use std::ffi::c_int;
 
 use numpy::npyffi::{PY_ARRAY_API, npy_intp};
@@ -7,7 +8,7 @@ use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
-use crate::call::{AFTER_STREAM, Destination, Library, ZERO_HOLES};
+use crate::call::{AFTER_STREAM, Destination, Library, MAY_CALL_HDF5, ZERO_HOLES};
 use crate::index::Elements;
 use crate::memory::{Memory, address_of};
 use crate::report::Report;
@@ -19,7 +20,9 @@ use crate::report::Report;
 ///     handle: The `penstock_reader *`, as a number.
 ///     owner: An object that keeps the handle open.
 ///     dataset: The `h5py.h5d.DatasetID`. It may be deleted; reads then return nothing.
-///     shape: The shape of the dataset.
+///     rank: The number of dimensions.
+///     shape: The shape of the dataset; `None` if it may change.
+///     lock: h5py's lock, under which HDF5 may read; `None` if it reads nothing.
 ///     element: The HDF5 identifier of the type of an element in memory.
 ///     dtype: That type in NumPy; `None` if NumPy does not have it.
 ///     itemsize: The bytes of an element in memory.
@@ -36,7 +39,9 @@ pub(crate) struct Reader {
     handle: usize,
     _owner: Py<PyAny>,
     dataset: Py<PyWeakrefReference>,
-    shape: Vec<u64>,
+    rank: usize,
+    shape: Option<Vec<u64>>,
+    lock: Option<Py<PyAny>>,
     element: i64,
     dtype: Option<Py<PyArrayDescr>>,
     itemsize: u64,
@@ -51,13 +56,15 @@ pub(crate) struct Reader {
 impl Reader {
     #[new]
     #[allow(clippy::too_many_arguments)] // They are named where Python calls.
-    #[pyo3(signature = (*, library, handle, owner, dataset, shape, element, dtype, itemsize, most, at_once, brief, flags, copies))]
+    #[pyo3(signature = (*, library, handle, owner, dataset, rank, shape, lock, element, dtype, itemsize, most, at_once, brief, flags, copies))]
     fn new(
         library: Py<Library>,
         handle: usize,
         owner: Py<PyAny>,
         dataset: &Bound<'_, PyAny>,
-        shape: Vec<u64>,
+        rank: usize,
+        shape: Option<Vec<u64>>,
+        lock: Option<Py<PyAny>>,
         element: i64,
         dtype: Option<Py<PyArrayDescr>>,
         itemsize: u64,
@@ -72,7 +79,9 @@ impl Reader {
             handle,
             _owner: owner,
             dataset: PyWeakrefReference::new(dataset)?.unbind(),
+            rank,
             shape,
+            lock,
             element,
             dtype,
             itemsize,
@@ -94,7 +103,11 @@ impl Reader {
         let Some(dtype) = &self.dtype else {
             return Ok((None, false));
         };
-        let Some(selected) = self.select(index)? else {
+        let _locked = self.lock_if_it_may_change(py)?;
+        let Some(shape) = self.shape_now(py)? else {
+            return Ok((None, false));
+        };
+        let Some(selected) = self.select(index, &shape)? else {
             return Ok((None, false));
         };
         if self
@@ -104,7 +117,7 @@ impl Reader {
             return Ok((None, false));
         }
         let array = empty(py, selected.shape(), dtype)?;
-        let mut to = self.to_host(&selected, address_of(&array), 0);
+        let mut to = self.to_host(&selected, &shape, address_of(&array), 0);
         to.flags = self.flags | ZERO_HOLES;
         // SAFETY: a new array of the selected shape and of the reader's type.
         let is_read = unsafe { self.read_by(py, &selected, &to)? };
@@ -136,13 +149,18 @@ impl Reader {
         options: usize,
         is_new: bool,
     ) -> PyResult<Option<bool>> {
-        let Some(found) = self.find(index, out, readers)? else {
+        let py = index.py();
+        let _locked = self.lock_if_it_may_change(py)?;
+        let Some(shape) = self.shape_now(py)? else {
+            return Ok(Some(false));
+        };
+        let Some(found) = self.find(index, &shape, out, readers)? else {
             return Ok(Some(false));
         };
         let Some(reader) = found.reader.as_ref().map(Bound::get) else {
             return Ok(None);
         };
-        let Some(mut to) = reader.to_memory(&found, stream, options) else {
+        let Some(mut to) = reader.to_memory(&found, &shape, stream, options) else {
             return Ok(Some(false));
         };
         let bytes = reader.bytes(&found.selected);
@@ -152,7 +170,7 @@ impl Reader {
         to.flags |= self.flags | holes(is_new);
         // SAFETY: `find` has checked the memory. It is a rule of NumPy and torch that the memory of an
         // array is not replaced while it is in use.
-        let is_filled = unsafe { reader.read_by(index.py(), &found.selected, &to)? };
+        let is_filled = unsafe { reader.read_by(py, &found.selected, &to)? };
         if is_filled && found.memory.is_tensor && !is_new {
             self.library.get().classes.note_write(out)?;
         }
@@ -173,13 +191,16 @@ impl Reader {
         place: usize,
     ) -> PyResult<Option<c_int>> {
         let py = index.py();
-        let Some(found) = self.find(index, out, readers)? else {
+        let Some(shape) = &self.shape else {
+            return Ok(None);
+        };
+        let Some(found) = self.find(index, shape, out, readers)? else {
             return Ok(None);
         };
         let Some(reader) = found.reader.as_ref().map(Bound::get) else {
             return Ok(None);
         };
-        let Some(mut to) = reader.to_memory(&found, stream, options) else {
+        let Some(mut to) = reader.to_memory(&found, shape, stream, options) else {
             return Ok(None);
         };
         if !reader.is_open(py)? {
@@ -195,13 +216,17 @@ impl Reader {
         Ok(status)
     }
 
-    /// Return the shape of the selected elements; `None` if the fallback path reads them.
+    /// Return the shape of the selected elements; `None` if the fallback path reads them, or if the dataset
+    /// may change.
     fn shape_of<'py>(
         &self,
         py: Python<'py>,
         index: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let selected = self.select(index)?;
+        let Some(shape) = &self.shape else {
+            return Ok(None);
+        };
+        let selected = self.select(index, shape)?;
         selected
             .map(|selected| PyTuple::new(py, selected.shape()))
             .transpose()
@@ -222,9 +247,29 @@ fn holes(is_new: bool) -> c_int {
 }
 
 impl Reader {
+    /// Takes h5py's lock until the result is dropped, if the dataset may change.
+    fn lock_if_it_may_change<'py>(&self, py: Python<'py>) -> PyResult<Option<Locked<'py>>> {
+        match &self.lock {
+            Some(lock) if self.shape.is_none() => Locked::take(lock.bind(py)).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the shape of the dataset; `None` if it is closed. The caller holds the lock if it may change.
+    fn shape_now(&self, py: Python<'_>) -> PyResult<Option<Cow<'_, [u64]>>> {
+        match &self.shape {
+            Some(fixed) => Ok(Some(Cow::Borrowed(fixed))),
+            None if !self.is_open(py)? => Ok(None),
+            None => {
+                let now = self.library.get().shape(py, self.handle, self.rank)?;
+                Ok(Some(Cow::Owned(now)))
+            }
+        }
+    }
+
     /// Evaluates the index; returns `None` if the fallback path reads.
-    fn select(&self, index: &Bound<'_, PyAny>) -> PyResult<Option<Elements>> {
-        let selected = Elements::parse(index, &self.shape)?;
+    fn select(&self, index: &Bound<'_, PyAny>, shape: &[u64]) -> PyResult<Option<Elements>> {
+        let selected = Elements::parse(index, shape)?;
         Ok(selected.filter(|selected| self.reads(selected)))
     }
 
@@ -243,10 +288,11 @@ impl Reader {
     fn find<'py>(
         &self,
         index: &Bound<'py, PyAny>,
+        shape: &[u64],
         out: &Bound<'py, PyAny>,
         readers: &Bound<'py, PyDict>,
     ) -> PyResult<Option<Found<'py>>> {
-        let Some(selected) = Elements::parse(index, &self.shape)? else {
+        let Some(selected) = Elements::parse(index, shape)? else {
             return Ok(None);
         };
         let classes = &self.library.get().classes;
@@ -270,6 +316,7 @@ impl Reader {
     fn to_memory(
         &self,
         found: &Found<'_>,
+        shape: &[u64],
         stream: Option<usize>,
         options: usize,
     ) -> Option<Destination> {
@@ -278,7 +325,7 @@ impl Reader {
         } = found;
         if !memory.is_on_gpu {
             let is_plain = stream.is_none();
-            return is_plain.then(|| self.to_host(selected, memory.address, options));
+            return is_plain.then(|| self.to_host(selected, shape, memory.address, options));
         }
         let stream = stream.or(memory.stream);
         Some(Destination {
@@ -292,8 +339,14 @@ impl Reader {
     }
 
     /// Describes host memory for the selected elements.
-    fn to_host(&self, selected: &Elements, address: usize, options: usize) -> Destination {
-        let is_copy = self.copies && selected.is_one_run(&self.shape);
+    fn to_host(
+        &self,
+        selected: &Elements,
+        shape: &[u64],
+        address: usize,
+        options: usize,
+    ) -> Destination {
+        let is_copy = self.copies && selected.is_one_run(shape);
         let bytes = self.bytes(selected);
         Destination {
             address,
@@ -319,8 +372,29 @@ impl Reader {
             return Ok(false);
         }
         let library = self.library.get();
-        // SAFETY: passed on.
-        let report: Option<Report> = unsafe { library.read(py, self.handle, selected, to)? };
+        let report: Option<Report> = match &self.shape {
+            // SAFETY: passed on.
+            Some(_) => unsafe { library.read(py, self.handle, selected, to)? },
+            None => None,
+        };
+        let may_hdf5_read = report.is_none() && to.options == 0 && to.stream == 0;
+        let report = match self.lock.as_ref().filter(|_| may_hdf5_read) {
+            Some(lock) => {
+                let _locked = Locked::take(lock.bind(py))?;
+                if !self.is_open(py)? {
+                    return Ok(false);
+                }
+                let bytes = self.bytes(selected);
+                let with_hdf5 = Destination {
+                    flags: to.flags | MAY_CALL_HDF5,
+                    is_brief: bytes.is_some_and(|bytes| bytes <= self.brief),
+                    ..*to
+                };
+                // SAFETY: passed on; the lock of HDF5 is held.
+                unsafe { library.read(py, self.handle, selected, &with_hdf5)? }
+            }
+            None => report,
+        };
         match report {
             // Another thread may have closed the file meanwhile. That is an error, which the
             // fallback path reports.
@@ -339,7 +413,25 @@ impl Reader {
     }
 }
 
-/// Returns a new array in C order whose elements are uninitialised.
+/// h5py's lock, held until this is dropped.
+struct Locked<'py>(Bound<'py, PyAny>);
+
+impl<'py> Locked<'py> {
+    fn take(lock: &Bound<'py, PyAny>) -> PyResult<Locked<'py>> {
+        lock.call_method0(pyo3::intern!(lock.py(), "acquire"))?;
+        Ok(Locked(lock.clone()))
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // It only fails on a thread that does not hold the lock.
+        let _ = self.0.call_method0(pyo3::intern!(self.0.py(), "release"));
+    }
+}
+
+/// Returns a new array in C order. Its elements are uninitialised, but those of structures, which may have
+/// bytes that belong to no field, are zeros.
 fn empty<'py>(
     py: Python<'py>,
     shape: &[u64],
@@ -350,16 +442,17 @@ fn empty<'py>(
         *length = *given as npy_intp;
     }
     let dtype = dtype.clone_ref(py).into_bound(py);
+    let has_fields = dtype.kind() == b'V';
     // SAFETY: the number of lengths is the one passed. The call steals a reference to the type, and
     // returns an array, or null with an exception.
     unsafe {
-        let array = PY_ARRAY_API.PyArray_Empty(
-            py,
-            shape.len() as c_int,
-            lengths.as_mut_ptr(),
-            dtype.into_dtype_ptr(),
-            0,
-        );
+        let (rank, lengths) = (shape.len() as c_int, lengths.as_mut_ptr());
+        let dtype = dtype.into_dtype_ptr();
+        let array = if has_fields {
+            PY_ARRAY_API.PyArray_Zeros(py, rank, lengths, dtype, 0)
+        } else {
+            PY_ARRAY_API.PyArray_Empty(py, rank, lengths, dtype, 0)
+        };
         Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
     }
 }

@@ -1,4 +1,4 @@
-"""Small reads with the fewest steps: by a native reader, or else by h5py."""
+"""Reads with the fewest steps: by a native reader, or, of elements that it lacks, by h5py."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import os
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import ref
 
-import numpy as np
-
-from penstock import arrays, frameworks, request
+from penstock import request
 from penstock._core import elements
 from penstock._native import lib
 from penstock._options import OptionKeys, resolve
@@ -35,7 +33,7 @@ from penstock.streams import stream_handle
 
 
 class QuickReader:
-    """Reads what integers, slices and a list select of a dataset, if that is small.
+    """Reads what integers, slices and a list select of a dataset.
 
     It asks for what never changes of the dataset only once. Each method takes the dataset, an
     ``h5py.Dataset`` with the identifier for which the reader was made: the reader does not keep it,
@@ -49,8 +47,9 @@ class QuickReader:
         """Readers that decode elements, the last made first."""
         self._identifier = ref(identifier, partial(_forget, id(identifier)))
         self._is_small_whole: bool | None = None
-        self._facts: _Facts | None = None
-        self._may_leave_memory: dict[bool, bool] = {}
+        self._chunk: tuple[tuple[int, ...] | None] | None = None
+        """The shape of chunks; ``None`` for objects, or if there are none."""
+        self._may_leave_memory: bool | None = None
         self._is_changed: bool | None = None
         self._is_virtual: bool | None = None
         self._lock = lock()
@@ -71,7 +70,7 @@ class QuickReader:
         known = _known.get(id(identifier))
         if known is not None and known._identifier() is identifier:
             reader = known._reader
-            if reader is None:
+            if reader is None or not reader.is_fixed:
                 return known
             try:
                 shape = dataset.shape
@@ -117,36 +116,28 @@ class QuickReader:
         self._decoded = [made, *self._decoded[: _MOST_DECODED - 1]]
         return made
 
-    def read(self, dataset: Any, selection: Any) -> tuple[Any, bool]:
+    def read(self, dataset: Any, selection: Any, dtype: Any = None) -> tuple[Any, bool]:
         """Return a new array or a value, and whether it has the elements.
 
-        If not, another way reads them, into the array if it is not ``None``.
+        If not, another way reads them, into the array if it is not ``None``. With ``dtype``, they
+        are converted to that type.
         """
         made = None
         reader = self._native(dataset)
         if reader is not None:
-            made, is_filled = reader.read(selection)
+            made, is_filled = reader.read(selection, dtype)
             if not is_filled and (again := self._renewed(dataset, reader)):
-                made, is_filled = again.read(selection)
-            if is_filled:
-                return made, True
-        if self._skips_h5py:
+                made, is_filled = again.read(selection, dtype)
+            return made, is_filled
+        if self._skips_h5py or dtype is not None:
             return made, False
         start = perf_counter_ns()
-        chosen = None
-        if type(selection) is tuple and not selection:
-            if self._is_small_whole is None:
-                self._is_small_whole = small.is_small_whole(dataset)
-            if not self._is_small_whole:
-                return made, False
-        else:
-            box = self._box(dataset, selection)
-            if box is None or not box.is_small:
-                return made, False
-            chosen = box.elements
-        if self._is_changed_by_h5py(dataset) or self._leaves_memory(dataset, is_new=True):
+        chosen = self._few(dataset, selection)
+        if chosen is None:
             return made, False
-        if not self._is_read_alike(dataset, chosen):
+        if self._is_changed_by_h5py(dataset) or self._may_leave_memory_of(dataset):
+            return made, False
+        if not self._is_read_alike(dataset, None if chosen is _ALL else chosen):
             return made, False
         try:
             value = self._read(dataset, selection)
@@ -172,46 +163,7 @@ class QuickReader:
             again = self._renewed(dataset, reader)
             if again is not None and again.read_into(selection, out, after, of_call):
                 return True
-        if options or stream is not None:  # h5py has neither
-            return False
-        if type(out) is np.ndarray:
-            return self._read_by_h5py(dataset, selection, out)
-        if not frameworks.is_torch(out) or not out.is_cpu:
-            return False
-        view = arrays.strided_destination(out)
-        if not view.contiguous or view.dtype.numpy is None:
-            return False
-        # The array that torch itself returns would forbid that the tensor is resized.
-        if not self._read_by_h5py(dataset, selection, arrays.host_array(view)):
-            return False
-        arrays.note_write(view)
-        return True
-
-    def _read_by_h5py(self, dataset: Any, selection: Any, out: np.ndarray[Any, Any]) -> bool:
-        """Fill an array of the same numbers; return false if another way may be faster."""
-        start = perf_counter_ns()
-        if self._skips_h5py or out.dtype.kind not in "biufc" or not out.flags.carray:
-            return False
-        box = self._box(dataset, selection)
-        if (
-            box is None
-            or box.shape != out.shape
-            or not box.is_small
-            or out.dtype != dataset.dtype
-            or self._is_changed_by_h5py(dataset)
-            or not self._is_read_alike(dataset, box.elements)
-        ):
-            return False
-        try:
-            if box.nbytes <= small.BRIEF and not self._leaves_memory(dataset, is_new=False):
-                out[...] = self._read(dataset, selection)
-            else:
-                self._by_h5py(dataset, lambda: plain(dataset).read_direct(out, selection))
-        except MissingFilterError:
-            self._skips_h5py = True
-            return False
-        remember((box.nbytes, perf_counter_ns() - start, small.REASON))
-        return True
+        return False
 
     def read_new(
         self, dataset: Any, selection: Any, device: Device, stream: Any, options: OptionKeys
@@ -307,10 +259,10 @@ class QuickReader:
             self._is_virtual = is_virtual(dataset)
         return not self._is_virtual or virtual.is_read_alike(dataset, elements)
 
-    def _leaves_memory(self, dataset: Any, *, is_new: bool) -> bool:
-        if is_new not in self._may_leave_memory:
-            self._may_leave_memory[is_new] = small.may_leave_memory(dataset, is_new=is_new)
-        return self._may_leave_memory[is_new]
+    def _may_leave_memory_of(self, dataset: Any) -> bool:
+        if self._may_leave_memory is None:
+            self._may_leave_memory = small.may_leave_memory(dataset, is_new=True)
+        return self._may_leave_memory
 
     def _read(self, dataset: Any, selection: Any) -> Any:
         return self._by_h5py(dataset, lambda: plain(dataset)[selection])
@@ -329,63 +281,30 @@ class QuickReader:
         if pending.count[0]:  # saves a call where nothing is pending
             pending.wait_for_dataset(dataset, request.READ)
 
-    def _box(self, dataset: Any, selection: Any) -> _Box | None:
+    def _few(self, dataset: Any, selection: Any) -> Any | None:
+        """Return the elements that a selection has, or ``_ALL``; ``None`` if they are not few."""
+        if type(selection) is tuple and not selection:
+            if self._is_small_whole is None:
+                self._is_small_whole = small.is_small_whole(dataset)
+            return _ALL if self._is_small_whole else None
         try:
             shape, itemsize = dataset.shape, dataset.dtype.itemsize
         except (ValueError, RuntimeError):
             check_dataset(dataset)
             raise
         found = elements(shape, selection) if shape else None
-        if found is None or not found.is_regular:
+        if found is None or not found.is_regular or math.prod(found.shape) * itemsize > small.LIMIT:
             return None
-        if self._facts is None:
+        if self._chunk is None:
             check_dataset(dataset)  # h5py keeps the shape of a closed one
-            self._facts = _Facts.of(dataset)
-        facts = self._facts
-        count = math.prod(found.shape)
-        nbytes = count * itemsize
-        touched = 1 if facts.chunk is None else found.chunks(facts.chunk)
-        if facts.is_kept and touched == 1 and 2 * count <= math.prod(facts.chunk or ()):
-            is_small = small.LIMIT > 0
-        else:
-            is_rows = facts.is_plain and found.is_rows(shape)
-            is_small = small.is_small_bytes(nbytes, is_rows=is_rows)
-            if is_small and facts.chunk is not None:
-                is_small = small.are_few_chunks(dataset, facts.chunk, touched)
-        return _Box(found.shape, nbytes, is_small, found)
+            self._chunk = (small.chunk_of(dataset),)
+        chunk = self._chunk[0]
+        is_few = chunk is None or small.are_few_chunks(dataset, chunk, found.chunks(chunk))
+        return found if is_few else None
 
 
+_ALL: Final = object()
 _MOST_DECODED: Final = 4
-
-
-class _Box(NamedTuple):
-    """What integers and slices select."""
-
-    shape: tuple[int, ...]
-    nbytes: int
-    is_small: bool
-    """Whether h5py reads it: few bytes, rows that it copies, or up to half of one chunk, which HDF5
-    then caches."""
-    elements: Any
-
-
-class _Facts(NamedTuple):
-    """What never changes of an open dataset."""
-
-    is_plain: bool
-    chunk: tuple[int, ...] | None
-    """The shape of chunks; ``None`` for objects, or if there are none.
-
-    Whether a read of strings or other objects is small is only its bytes: see
-    :func:`penstock.hdf5.library.creation_properties`."""
-    is_kept: bool
-    """Whether HDF5 keeps a chunk that it has decoded."""
-
-    @classmethod
-    def of(cls, dataset: Any) -> _Facts:
-        chunk = small.chunk_of(dataset)
-        is_kept = chunk is not None and small.is_kept(dataset, chunk)
-        return cls(small.is_plain(dataset), chunk, is_kept)
 
 
 _known: dict[int, QuickReader] = {}

@@ -113,10 +113,15 @@ def read_placed(
     """
     quick = quick or QuickReader.once(dataset)
     how = _decoding(dataset, quick, dtype, cf) if cf else None
-    if dtype is None:
+    on_host = device is None or (type(device) is str and device == HOST_DEVICE)
+    if dtype is not None:
+        if on_host and out is None and not options and stream is None:
+            found, is_filled = quick.read(dataset, selection, dtype)
+            if is_filled:
+                return found
+    else:
         if how is not None:
             quick = quick.decoded(dataset, how)
-        on_host = device is None or (type(device) is str and device == HOST_DEVICE)
         if out is not None:
             is_place_known = device is None or (on_host and type(out) is np.ndarray)
             if is_place_known and quick.read_into(dataset, selection, out, stream, options):

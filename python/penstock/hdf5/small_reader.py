@@ -1,8 +1,12 @@
-"""Reads of datasets that cannot change: by one native call, without HDF5 and its lock."""
+"""Reads of one dataset by one native call.
+
+That takes neither HDF5 nor its lock if the dataset cannot change.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Hashable
 from functools import cache
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
@@ -36,6 +40,7 @@ def _library() -> Library:
     return Library(
         read=int(ffi.cast("uintptr_t", lib.penstock_reader_read)),
         start=int(ffi.cast("uintptr_t", lib.penstock_reader_start)),
+        shape=int(ffi.cast("uintptr_t", lib.penstock_reader_shape)),
         sizes=tuple(ffi.sizeof(name) for name in _STRUCTS),
         fallback=FALLBACK_STATUSES,
         options=current,
@@ -76,7 +81,10 @@ def _stored_type(kind: Any) -> _Stored:
 
 
 class SmallReader:
-    """Reads what integers, slices and a list select of a dataset of a file open for reading."""
+    """Reads what integers, slices and a list select of a dataset.
+
+    Of a dataset that may change, or that only HDF5 can read, it reads small parts, by HDF5.
+    """
 
     def __init__(
         self,
@@ -88,6 +96,8 @@ class SmallReader:
         # A reference to the reader must not keep the dataset, and with it the file, open.
         self._identifier = ref(identifier)
         self.shape = shape
+        self.is_fixed = True
+        """Whether the dataset cannot change. The first reader finds that out."""
         self._stored = stored.numpy
         """The type as which elements are read, unless another one is asked for."""
         self._kind = stored.kind
@@ -102,19 +112,20 @@ class SmallReader:
 
     @classmethod
     def of(cls, dataset: Any, how: Decoding | None = None) -> SmallReader | None:
-        """Make a reader of an open dataset; ``None`` if that may change, or has no numbers.
+        """Make a reader of an open dataset; ``None`` if elements are none that NumPy holds itself.
 
-        With ``how``, it decodes them; ``None``, too, if the library cannot.
+        With ``how``, it decodes numbers; ``None``, too, if the library cannot.
         """
-        if seems_writable(dataset):
-            return None
         identifier = dataset.id
         shape, stored = identifier.shape, _stored_type(identifier.get_type())
-        if not shape or stored.numpy.kind not in "iuf" or stored.numpy.metadata:
+        dtype = stored.numpy
+        if not shape or dtype.kind not in "biufcSV" or dtype.hasobject or dtype.metadata:
+            return None
+        if dtype.subdtype is not None:
             return None
         if how is None:
             return cls(identifier, shape, stored)
-        rules = how.rules(stored.kind)
+        rules = None if seems_writable(dataset) else how.rules(stored.kind)
         if rules is None:
             return None
         kind = memory_types.memory_type(element_type(how.dtype), how.dtype)
@@ -124,12 +135,16 @@ class SmallReader:
         """Whether the library has forgotten the dataset, so that this reads nothing any more."""
         return any(lib.penstock_reader_is_forgotten(place[0]) for place in self._places)
 
-    def read(self, selection: Any) -> tuple[Any, bool]:
+    def read(self, selection: Any, dtype: Any = None) -> tuple[Any, bool]:
         """Return a new NumPy array or a scalar, and whether it has the elements.
 
-        If not, they are not small. The array is then still to be filled, or ``None``.
+        If not, they are not small. The array is then still to be filled, or ``None``. With
+        ``dtype``, numbers are converted to that type.
         """
-        reader = self._own or self._own_reader()
+        own = self._own or self._own_reader()
+        if dtype is not None and not isinstance(dtype, Hashable):  # of a structure
+            return None, False
+        reader = own if dtype is None or own is None else self._reader(dtype)
         return (None, False) if reader is None else reader.read(selection)
 
     def allocate_on_host(self, selection: Any) -> Any | None:
@@ -282,7 +297,10 @@ class SmallReader:
         kind = memory_types.memory_type(wanted, self._stored)
         if kind is None or memory_types.needs_numpy(self._stored, wanted.numpy):
             return None
-        if self._rules is not None and wanted.numpy != self._stored:
+        is_same = wanted.numpy == self._stored
+        if self._rules is not None and not is_same:
+            return None
+        if not is_same and self._stored.kind not in "iuf":
             return None
         if not memory_types.converts(self._kind, kind, wanted):
             return None
@@ -295,9 +313,9 @@ class SmallReader:
         if status not in FALLBACK_STATUSES:
             check(status)
         if place[0] == NULL:
-            if status == lib.PENSTOCK_PENDING:  # there may be one later
-                self._readers.pop(dtype, None)  # another thread may have come first
             return None
+        ways: int = lib.penstock_reader_ways(place[0])
+        self.is_fixed = bool(ways & 1)
         is_plain = self._rules is None and kind.equal(self._kind)
         pieces: int = lib.penstock_reader_pieces(place[0], small.BRIEF) if is_plain else 0
         made = Reader(
@@ -305,7 +323,9 @@ class SmallReader:
             handle=int(ffi.cast("uintptr_t", place[0])),
             owner=(place, kind),
             dataset=identifier,
-            shape=self.shape,
+            rank=len(self.shape),
+            shape=self.shape if self.is_fixed else None,
+            lock=lock() if ways & 2 else None,
             element=kind.id,
             dtype=wanted.numpy,
             itemsize=kind.get_size(),

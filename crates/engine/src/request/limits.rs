@@ -11,6 +11,10 @@ pub const MOST_AT_ONCE: u64 = 1 << 20;
 /// The most bytes that the calling thread reads if all of them are cached and the options leave
 /// threads and blocks to the engine: waking workers takes longer than they save.
 pub const MOST_CACHED_AT_ONCE: u64 = 2 << 20;
+/// The most bytes of host memory that HDF5 itself reads in less time than a transfer takes to plan.
+pub const LEAST_TRANSFER: u64 = 128 << 10;
+/// The same for whole rows without filters or conversion, which HDF5 copies.
+pub const LEAST_TRANSFER_OF_ROWS: u64 = 8 << 20;
 /// The most chunks that one thread reads sooner than several.
 pub const MOST_CHUNKS: usize = 16;
 /// The most bytes of chunks without filters, or blocks, of which one thread reads parts sooner than

@@ -53,8 +53,8 @@ pub use drain::drain;
 use job::Job;
 use launch::Launch;
 pub use limits::{
-    MAPPED_ROW, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_OF_WAITER,
-    MOST_PLAIN, MOST_WORK_OF_WAITER,
+    LEAST_TRANSFER, LEAST_TRANSFER_OF_ROWS, MAPPED_ROW, MOST_AT_ONCE, MOST_CACHED_AT_ONCE,
+    MOST_CHUNKS, MOST_DECODED, MOST_OF_WAITER, MOST_PLAIN, MOST_WORK_OF_WAITER,
 };
 pub use progress::Waited;
 pub use task::{Remaining, Share, Task, TaskOrder};

@@ -20,6 +20,7 @@ from penstock.hdf5 import small
 from penstock.hdf5.library import lock
 
 FUNCTION_FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+LIMIT = small.LIMIT
 BIG = np.arange(60_000, dtype="f4").reshape(200, 300)  # more than HDF5's sieve buffer holds
 
 
@@ -143,8 +144,9 @@ def test_a_dataset_that_fits_into_the_sieve_buffer_is_written(h5):
 
 
 def test_what_is_small_goes_through_hdf5(h5, monkeypatch):
-    monkeypatch.setattr(small, "LIMIT", 80)
-    dataset = h5.create_dataset("x", data=np.arange(100), compression="gzip")
+    monkeypatch.setattr(small, "LIMIT", LIMIT)
+    keys = {"chunks": (40_000,), "compression": "gzip"}
+    dataset = h5.create_dataset("x", data=np.arange(40_000), **keys)
     found = ps.read(dataset, np.s_[:10])
     np.testing.assert_array_equal(found, np.arange(10))
     assert (ps.last_report().route, ps.last_report().paths) == ("hdf5", {"hdf5": 80})
@@ -155,21 +157,21 @@ def test_what_is_small_goes_through_hdf5(h5, monkeypatch):
     ps.write(dataset, out + 1, np.s_[:10])
     assert ps.last_report().route == "hdf5"
     # HDF5's cache serves up to half a chunk.
-    np.testing.assert_array_equal(ps.read(dataset, np.s_[:60]), [*range(1, 11), *range(10, 60)])
+    found = ps.read(dataset, np.s_[:30_000])
+    np.testing.assert_array_equal(found, [*range(1, 11), *range(10, 30_000)])
     assert ps.last_report().route != "hdf5"
 
 
 def test_few_elements_of_more_chunks_than_hdf5_keeps_are_not_small(h5, monkeypatch):
-    monkeypatch.setattr(small, "LIMIT", 800)
-    monkeypatch.setattr(small, "DECODED", 1000)
-    whole = np.arange(10_000).reshape(100, 100)
-    kept = h5.create_dataset("kept", data=whole, chunks=(10, 100), compression="gzip")
-    keys = {"chunks": (10, 100), "rdcc_nbytes": 16_000}
-    few = h5.create_dataset("few", data=whole, compression="gzip", **keys)
-    plain = h5.create_dataset("plain", data=whole, chunks=(10, 100), rdcc_nbytes=800)
+    monkeypatch.setattr(small, "LIMIT", LIMIT)
+    whole = np.arange(1_000_000).reshape(1000, 1000)
+    keys = {"data": whole, "chunks": (10, 1000)}  # 80 kB each
+    kept = h5.create_dataset("kept", compression="gzip", rdcc_nbytes=16_000_000, **keys)
+    few = h5.create_dataset("few", compression="gzip", rdcc_nbytes=1_600_000, **keys)
+    plain = h5.create_dataset("plain", rdcc_nbytes=800, **keys)
     for dataset, chosen, is_small in (
         (kept, np.s_[:, 5], True),
-        (few, np.s_[:20, 5], True),
+        (few, np.s_[:200, 5], True),
         (few, np.s_[:, 5], False),
         (plain, np.s_[:, 5], True),  # HDF5 reads no more than the elements
     ):
@@ -189,12 +191,11 @@ def test_few_elements_of_more_chunks_than_hdf5_keeps_are_not_small(h5, monkeypat
 
 
 def test_what_needs_no_work_is_small_for_longer(h5, monkeypatch):
-    monkeypatch.setattr(small, "LIMIT", 80)
-    monkeypatch.setattr(small, "ROWS", 64 * 80)
-    dataset = h5.create_dataset("x", data=np.arange(20000).reshape(1000, 20))
-    ps.read(dataset, np.s_[5:30])
+    monkeypatch.setattr(small, "LIMIT", LIMIT)
+    dataset = h5.create_dataset("x", data=np.arange(2_000_000).reshape(20_000, 100))
+    ps.read(dataset, np.s_[5:5000])
     assert ps.last_report().route == "hdf5"
-    for chosen, dtype in ((np.s_[:33], None), (np.s_[5:30], "f4"), (np.s_[:, :5], None)):
+    for chosen, dtype in ((np.s_[:12_000], None), (np.s_[5:5000], "f4"), (np.s_[:, :5], None)):
         ps.read(dataset, chosen, dtype=dtype)
         assert ps.last_report().route != "hdf5", chosen
 

@@ -90,6 +90,16 @@ impl CachedDataset {
         self.set_array(None)
     }
 
+    /// Lists the chunks if they are not listed yet. `None` if that fails, or if only HDF5 can read the dataset.
+    pub(in crate::transfer) fn list_chunks(
+        &self,
+        session: &Session<'_>,
+        dataset: hid_t,
+    ) -> Option<()> {
+        let found = self.array(session, dataset).ok()?;
+        found.ok().map(|_| ())
+    }
+
     pub(in crate::transfer) fn set_table(
         &self,
         table: Arc<ChunkTable>,

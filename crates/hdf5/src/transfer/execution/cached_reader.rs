@@ -18,6 +18,7 @@ use penstock_engine::{Stream, any_stream_waits, merged_options};
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use super::handle::TransferHandle;
+use super::reader::ReadShape;
 use crate::conversion::Conversion;
 use crate::dataset::{Layout, MemoryType, TouchedChunks};
 use crate::library::Session;
@@ -27,73 +28,59 @@ use crate::transfer::hdf5_state::{has_nothing_pending, inside};
 use crate::transfer::request::{Buffer, DatasetTransfer, FileSelection, MemoryShape, bound};
 
 /// Plans reads of one dataset that cannot change, without calling HDF5.
-pub struct Reader {
+pub(super) struct CachedReader {
     hdf5: &'static Hdf5,
-    cached: Arc<CachedDataset>,
+    pub(super) cached: Arc<CachedDataset>,
     conversion: Conversion,
 }
 
-/// The result of [`Reader::open`].
-pub enum Opened {
-    /// A reader.
-    Reader(Reader),
-    /// No reader yet: HDF5 reads the first small parts of a dataset with a large chunk index faster.
-    Later,
-    /// No reader.
-    Never,
-}
-
-impl Reader {
-    /// Returns a reader of elements of type `memory_type`, decoded by `decode` if given. There is none if the dataset can change, if only
-    /// HDF5 can read it, or if it has an error, which [`start`](super::start) reports.
-    ///
-    /// # Safety
-    /// This thread may call HDF5.
-    pub unsafe fn open(
-        hdf5: &'static Hdf5,
+impl CachedReader {
+    /// Returns a reader of elements of type `memory_type`, decoded by `decode` if given. There is none if only HDF5
+    /// can read the dataset, or if it has an error, which [`start`](super::start) reports.
+    pub(super) fn of(
+        session: &Session<'static>,
         dataset: hid_t,
         (memory_type, decode): (hid_t, Option<DecodeRules>),
-    ) -> Opened {
-        let opened = inside(hdf5, || {
-            // SAFETY: the caller may call HDF5, and no other thread calls it meanwhile.
-            let session = unsafe { Session::begin(hdf5) };
-            let cached = CachedDataset::of(&session, dataset)?;
-            if cached.info.only_hdf5_filters().is_some() {
-                return None;
+        cached: &Arc<CachedDataset>,
+    ) -> Option<CachedReader> {
+        if cached.info.only_hdf5_filters().is_some() {
+            return None;
+        }
+        let conversion = match decode {
+            Some(rules) => {
+                let wanted = MemoryType::read(session, memory_type).ok()?;
+                Conversion::decoded(&cached.info.element, &wanted, rules).ok()?
             }
-            let conversion = match decode {
-                Some(rules) => {
-                    let wanted = MemoryType::read(&session, memory_type).ok()?;
-                    Conversion::decoded(&cached.info.element, &wanted, rules).ok()?
-                }
-                None => cached
-                    .conversion(&session, dataset, memory_type)
-                    .ok()?
-                    .ok()?,
-            };
-            if cached.is_for_hdf5(TouchedChunks::ONE) {
-                return Some(Opened::Later);
-            }
-            // Reads the chunk table.
-            cached.array(&session, dataset).ok()?.ok()?;
-            Some(Opened::Reader(Reader {
-                hdf5,
-                cached,
-                conversion,
-            }))
-        });
-        opened.unwrap_or(Opened::Never)
+            None => cached
+                .conversion(session, dataset, memory_type)
+                .ok()?
+                .ok()?,
+        };
+        if !cached.is_for_hdf5(TouchedChunks::ONE) {
+            cached.list_chunks(session, dataset)?;
+        }
+        Some(CachedReader {
+            hdf5: session.hdf5,
+            cached: Arc::clone(cached),
+            conversion,
+        })
+    }
+
+    /// Returns whether the chunks are listed. Until then HDF5 reads the first small parts of a dataset with a
+    /// large index sooner.
+    pub(super) fn knows_chunks(&self) -> bool {
+        self.cached.known_array().is_some()
     }
 
     /// Returns the shape of the dataset.
-    pub fn shape(&self) -> &[u64] {
+    pub(super) fn shape(&self) -> &[u64] {
         &self.cached.info.shape
     }
 
     /// Returns in how many pieces of the file this number of bytes lies, if they are elements as they
     /// are stored and without filters: as many as they would fill chunks, or one if the dataset is
     /// contiguous. 0 if there are no such pieces.
-    pub fn pieces(&self, bytes: u64) -> u64 {
+    pub(super) fn pieces(&self, bytes: u64) -> u64 {
         let info = &self.cached.info;
         match &info.layout {
             _ if !info.filters.is_empty() => 0,
@@ -107,34 +94,33 @@ impl Reader {
     }
 
     /// Returns whether the cache entry was dropped, so that the reader refuses all reads.
-    pub fn is_forgotten(&self) -> bool {
+    pub(super) fn is_forgotten(&self) -> bool {
         self.cached.is_forgotten()
     }
 
     /// Returns whether the file is open, in a file system that has reads which do not wait.
-    pub fn has_open_file(&self) -> bool {
+    pub(super) fn has_open_file(&self) -> bool {
         self.cached
             .lingering_file()
             .is_some_and(|file| file.may_read_cached())
     }
 
     /// Returns an error if HDF5 has closed the file.
-    pub fn check_open(&self) -> Result<()> {
+    pub(super) fn check_open(&self) -> Result<()> {
         self.cached.check_open()
     }
 
     /// Plans a read of at most [`MOST_OF_WAITER`] bytes. `None` for longer reads, and for reads of which this
     /// thread may have to run steps. `selection` is `None` for all elements. HDF5 may close the dataset before
     /// the read.
-    pub fn plan(
+    pub(super) fn plan(
         &self,
-        selection: Option<&Selection>,
-        shape: (&[u64], Option<&[i64]>),
+        read: ReadShape<'_>,
         buffer: &Buffer,
         with: &SubmitOptions,
     ) -> Option<PlannedRead> {
         let after = preceding_stream(with)?;
-        let order = self.order(selection, shape, buffer, with, after)?;
+        let order = self.order(read, buffer, with, after)?;
         match SmallRead::prepare(order) {
             Ok(small) => Some(PlannedRead::AtOnce(small)),
             Err(order) => self.for_workers(*order).map(PlannedRead::ByWorkers),
@@ -150,20 +136,19 @@ impl Reader {
     /// # Safety
     /// The destination is valid, and nothing else accesses it, until the request has finished. The stream
     /// is valid until the call returns.
-    pub unsafe fn start(
+    pub(super) unsafe fn start(
         &self,
-        selection: Option<&Selection>,
-        shape: (&[u64], Option<&[i64]>),
+        read: ReadShape<'_>,
         buffer: &Buffer,
         with: SubmitOptions,
     ) -> Result<Option<TransferHandle>> {
         if may_wait_for_stream(&buffer.memory, with.stream.is_some()) {
             return Ok(None);
         }
-        let Some(order) = self.order(selection, shape, buffer, &with, None) else {
+        let Some(order) = self.order(read, buffer, &with, None) else {
             return Ok(None);
         };
-        let set = self.access_set(selection);
+        let set = self.access_set(read.0);
         let read = self.worker_read(order);
         // SAFETY: upheld by the caller.
         let request =
@@ -174,8 +159,7 @@ impl Reader {
 
     fn order(
         &self,
-        selection: Option<&Selection>,
-        (shape, strides): (&[u64], Option<&[i64]>),
+        (selection, shape, strides): ReadShape<'_>,
         buffer: &Buffer,
         with: &SubmitOptions,
         after: Option<Stream>,
@@ -369,14 +353,13 @@ pub unsafe fn small_read(
     if !is_read || transfer.transfer_list != 0 {
         return None;
     }
-    // SAFETY: upheld by the caller.
-    let opened = unsafe {
+    let reader = inside(hdf5, || {
+        // SAFETY: upheld by the caller.
+        let session = unsafe { Session::begin(hdf5) };
+        let cached = CachedDataset::of(&session, transfer.dataset)?;
         let wanted = (transfer.memory_type, transfer.decode);
-        Reader::open(hdf5, transfer.dataset, wanted)
-    };
-    let Opened::Reader(reader) = opened else {
-        return None;
-    };
+        CachedReader::of(&session, transfer.dataset, wanted, &cached)
+    })?;
     let after = preceding_stream(with)?;
-    SmallRead::prepare(reader.order(selection, (shape, strides), buffer, with, after)?).ok()
+    SmallRead::prepare(reader.order((selection, shape, strides), buffer, with, after)?).ok()
 }

@@ -2,13 +2,16 @@
 
 mod cached_reader;
 mod handle;
+mod hdf5_reader;
 pub mod many;
 mod ordered_plan;
+mod reader;
 mod start;
 mod waits;
 
-pub use cached_reader::{Opened, PlannedRead, Reader, WorkerRead, small_read};
+pub use cached_reader::{PlannedRead, WorkerRead, small_read};
 pub use handle::TransferHandle;
+pub use reader::{ReadShape, Reader};
 pub use start::start;
 pub use waits::{
     make_durable, may_make_durable, nothing_is_pending, wait_for_dataset, wait_for_file,

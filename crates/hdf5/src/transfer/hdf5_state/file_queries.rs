@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use penstock_engine::chunk_cache_bytes;
+use penstock_engine::error::Result;
 use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_FILE, hid_t};
 
 use crate::library::Session;
@@ -31,6 +32,17 @@ pub(in crate::transfer) fn chunk_cache_bytes_of(
     // SAFETY: an owned identifier, and places for the results.
     let status = unsafe { get(list, &mut unused, &mut slots, &mut bytes, &mut preemption) };
     (status >= 0).then_some(own.max(bytes as u64))
+}
+
+/// Returns how many bytes of decoded chunks HDF5 caches for a dataset; more than 0 without chunks.
+pub(in crate::transfer) fn chunk_cache_of(session: &Session<'_>, dataset: hid_t) -> Result<u64> {
+    let list = session.access_of_dataset(dataset)?;
+    let (mut slots, mut bytes, mut weight) = (0, 0, 0.0);
+    let get = session.hdf5.H5Pget_chunk_cache;
+    // SAFETY: an owned identifier; the results have places of their types.
+    let status = unsafe { get(list.get(), &mut slots, &mut bytes, &mut weight) };
+    session.check(status, "get the size of the chunk cache")?;
+    Ok(bytes as u64)
 }
 
 /// Returns the numbers of the files that HDF5 has open; `None` if it does not report them.

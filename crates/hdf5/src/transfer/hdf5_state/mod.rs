@@ -10,7 +10,9 @@ mod reentrancy;
 pub use crate::library::{InCall, may_flush};
 pub(super) use file_liveness::MarkedFile;
 pub(super) use file_numbers::drop_at_close;
-pub(super) use file_queries::{chunk_cache_bytes_of, is_writable, open_file_numbers};
+pub(super) use file_queries::{
+    chunk_cache_bytes_of, chunk_cache_of, is_writable, open_file_numbers,
+};
 pub use flush::file_to_sync;
 pub(super) use flush::{flush_and_sync, refuse_elsewhere};
 pub use pending_count::address as unresolved_count;

@@ -33,7 +33,7 @@ use crate::dataset::{
     DatasetInfo, Layout, creation_properties, is_shared, read_chunk_table, sieve,
 };
 use crate::library::{Id, Session};
-use crate::transfer::hdf5_state::inside;
+use crate::transfer::hdf5_state::{chunk_cache_of, inside};
 use crate::transfer::sinks::{StoredChunks, WrittenDataset};
 
 /// The number of an open file, and the token of an object in it.
@@ -309,7 +309,7 @@ fn prepare_closed(session: &Session<'static>, found: &Found, access: &Id) -> Res
 
 /// Prepares an open dataset. One that cannot be described is left out: H5Ocopy cannot read its header either.
 fn prepare(session: &Session<'static>, dataset: hid_t) -> Result<()> {
-    let cached = cache_size(session, dataset)?;
+    let cached = chunk_cache_of(session, dataset)?;
     if cached == 0 {
         return Ok(());
     }
@@ -330,17 +330,6 @@ fn prepare(session: &Session<'static>, dataset: hid_t) -> Result<()> {
         _ => Ok(()),
     };
     prepared.map_err(|error| info.name_in(error))
-}
-
-/// Returns how many bytes of chunks HDF5 caches for a dataset; more than 0 without chunks.
-fn cache_size(session: &Session<'_>, dataset: hid_t) -> Result<u64> {
-    let list = session.access_of_dataset(dataset)?;
-    let (mut slots, mut bytes, mut weight) = (0, 0, 0.0);
-    let get = session.hdf5.H5Pget_chunk_cache;
-    // SAFETY: an owned identifier; the results have places of their types.
-    let status = unsafe { get(list.get(), &mut slots, &mut bytes, &mut weight) };
-    session.check(status, "get the size of the chunk cache")?;
-    Ok(bytes as u64)
 }
 
 /// Makes HDF5 write the changed chunks of its cache, and evict those that it would copy wrongly: all chunks with

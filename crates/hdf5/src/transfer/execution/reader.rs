@@ -1,0 +1,216 @@
+//! Reads of one dataset that need no description of it each time.
+
+use penstock_array::Selection;
+use penstock_array::execute::SubmitOptions;
+use penstock_codec::convert::DecodeRules;
+use penstock_engine::error::Result;
+use penstock_engine::report::Report;
+use penstock_sys::hdf5::{Hdf5, hid_t};
+
+use super::cached_reader::{CachedReader, PlannedRead};
+use super::handle::TransferHandle;
+use super::hdf5_reader::Hdf5Reader;
+use crate::dataset::{DatasetInfo, TouchedChunks};
+use crate::library::Session;
+use crate::transfer::cache::CachedDataset;
+use crate::transfer::hdf5_state::inside;
+use crate::transfer::request::Buffer;
+
+/// The part of a dataset that is read, or all, and the shape and strides of the memory.
+pub type ReadShape<'a> = (Option<&'a Selection>, &'a [u64], Option<&'a [i64]>);
+
+/// Reads elements of one type of a dataset, as often as wanted.
+pub struct Reader {
+    hdf5: &'static Hdf5,
+    dataset: hid_t,
+    /// For a dataset that cannot change.
+    cached: Option<CachedReader>,
+    /// For small reads of a dataset that may change, that only HDF5 can read, or whose chunks are not listed yet.
+    by_hdf5: Option<Hdf5Reader>,
+}
+
+impl Reader {
+    /// Returns a reader of elements of type `memory_type`, decoded by `decode` if given. `None` if each read takes
+    /// [`start`](super::start), which also reports what is wrong with the arguments.
+    ///
+    /// # Safety
+    /// This thread may call HDF5.
+    pub unsafe fn open(
+        hdf5: &'static Hdf5,
+        dataset: hid_t,
+        wanted: (hid_t, Option<DecodeRules>),
+    ) -> Option<Reader> {
+        inside(hdf5, || {
+            // SAFETY: the caller may call HDF5, and no other thread calls it meanwhile.
+            let session = unsafe { Session::begin(hdf5) };
+            let described = CachedDataset::of(&session, dataset);
+            let of_cached = |known| CachedReader::of(&session, dataset, wanted, known);
+            let cached = described.as_ref().and_then(of_cached);
+            let (memory_type, decode) = wanted;
+            let of_info = |info: &_| Hdf5Reader::of(&session, dataset, memory_type, info);
+            let by_hdf5 = match &described {
+                _ if decode.is_some()
+                    || cached.as_ref().is_some_and(CachedReader::knows_chunks) =>
+                {
+                    None
+                }
+                Some(known) => of_info(&known.info),
+                None => of_info(&DatasetInfo::read(&session, dataset).ok()?),
+            };
+            let is_any = cached.is_some() || by_hdf5.is_some();
+            is_any.then_some(Reader {
+                hdf5,
+                dataset,
+                cached,
+                by_hdf5,
+            })
+        })
+    }
+
+    /// Returns the shape of the dataset, if it cannot change.
+    pub fn fixed_shape(&self) -> Option<&[u64]> {
+        self.cached.as_ref().map(CachedReader::shape)
+    }
+
+    /// Returns whether [`read_with_hdf5`](Self::read_with_hdf5) may read anything.
+    pub fn may_call_hdf5(&self) -> bool {
+        self.by_hdf5.is_some()
+    }
+
+    /// Returns the shape that the dataset has now.
+    ///
+    /// # Safety
+    /// This thread may call HDF5, and the dataset is open, unless its shape is fixed.
+    pub unsafe fn shape(&self) -> Result<Vec<u64>> {
+        match (self.fixed_shape(), &self.by_hdf5) {
+            (Some(fixed), _) => Ok(fixed.to_vec()),
+            (None, Some(by_hdf5)) => {
+                // SAFETY: upheld by the caller.
+                by_hdf5.shape(&unsafe { Session::begin(self.hdf5) })
+            }
+            (None, None) => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns in how many pieces of the file this number of bytes lies, if they are elements as they
+    /// are stored and without filters: as many as they would fill chunks, or one if the dataset is
+    /// contiguous. 0 if there are no such pieces, or if the dataset may change.
+    pub fn pieces(&self, bytes: u64) -> u64 {
+        let cached = self.cached.as_ref();
+        cached.map_or(0, |cached| cached.pieces(bytes))
+    }
+
+    /// Returns whether reads by the cache are all refused because its entry was dropped.
+    pub fn is_forgotten(&self) -> bool {
+        self.cached.as_ref().is_some_and(CachedReader::is_forgotten)
+    }
+
+    /// Returns whether the file is open, in a file system that has reads which do not wait.
+    pub fn has_open_file(&self) -> bool {
+        let cached = self.cached.as_ref();
+        cached.is_some_and(CachedReader::has_open_file)
+    }
+
+    /// Returns an error if HDF5 has closed the file.
+    pub fn check_open(&self) -> Result<()> {
+        self.cached
+            .as_ref()
+            .map_or(Ok(()), CachedReader::check_open)
+    }
+
+    /// Plans a read of at most [`MOST_OF_WAITER`](penstock_engine::request::MOST_OF_WAITER) bytes, without HDF5.
+    /// `None` for longer reads, for reads of which this thread may have to run steps, and of a dataset that may
+    /// change. HDF5 may close the dataset before the read.
+    pub fn plan(
+        &self,
+        read: ReadShape<'_>,
+        buffer: &Buffer,
+        with: &SubmitOptions,
+    ) -> Option<PlannedRead> {
+        self.cached.as_ref()?.plan(read, buffer, with)
+    }
+
+    /// Carries out a small read that is not planned, by HDF5. `None` if it is not small, if the memory is not dense
+    /// or not of the host, and where HDF5 fails.
+    ///
+    /// # Safety
+    /// This thread may call HDF5. The dataset and the type in memory are open. The buffer is valid for the elements.
+    pub unsafe fn read_with_hdf5(
+        &self,
+        read: ReadShape<'_>,
+        (memory_type, buffer): (hid_t, &Buffer),
+        with: &SubmitOptions,
+    ) -> Result<Option<Report>> {
+        let (selection, shape, strides) = read;
+        let is_on_host = buffer.memory.context.is_none() && buffer.address != 0;
+        let Some(by_hdf5) = self.by_hdf5.as_ref().filter(|_| is_on_host) else {
+            return Ok(None);
+        };
+        if strides.is_some() || with.stream.is_some() {
+            return Ok(None);
+        }
+        // SAFETY: upheld by the caller.
+        let session = unsafe { Session::begin(self.hdf5) };
+        let extent = match self.fixed_shape() {
+            Some(fixed) => fixed.to_vec(),
+            None => by_hdf5.shape(&session)?,
+        };
+        let all = Selection::all(&extent);
+        let selection = selection.unwrap_or(&all);
+        if selection.elements() != shape.iter().copied().try_fold(1, u64::checked_mul) {
+            return Ok(None); // the transfer says what is wrong
+        }
+        if let Some(cached) = &self.cached {
+            if !self.lists_chunks(&session, cached, selection) {
+                return Ok(None);
+            }
+            if let Some(planned) = self.plan(read, buffer, with) {
+                // SAFETY: upheld by the caller.
+                return unsafe { planned.run().map(Some) };
+            }
+        }
+        // SAFETY: upheld by the caller.
+        unsafe { by_hdf5.read(&session, (selection, &extent), (memory_type, buffer), with) }
+    }
+
+    /// Lists the chunks of a dataset that cannot change if HDF5 has read as much of it as takes as long. Returns
+    /// false if the dataset is not for readers.
+    fn lists_chunks(
+        &self,
+        session: &Session<'_>,
+        reader: &CachedReader,
+        selection: &Selection,
+    ) -> bool {
+        let cached = &reader.cached;
+        let touched = TouchedChunks::of(selection, cached.info.chunk(), 0);
+        if cached.is_forgotten() {
+            return false;
+        }
+        reader.knows_chunks()
+            || cached.is_for_hdf5(touched)
+            || inside(self.hdf5, || cached.list_chunks(session, self.dataset)).is_some()
+    }
+
+    /// Starts a read of at most [`MOST_OF_WAITER`](penstock_engine::request::MOST_OF_WAITER) bytes, without HDF5.
+    /// `None` for longer reads, for reads that a pending operation precedes, while a stream waits for a request, and
+    /// of a dataset that may change. Later operations of HDF5 wait for it.
+    ///
+    /// # Errors
+    /// The request cannot be started.
+    ///
+    /// # Safety
+    /// The destination is valid, and nothing else accesses it, until the request has finished. The stream
+    /// is valid until the call returns.
+    pub unsafe fn start(
+        &self,
+        read: ReadShape<'_>,
+        buffer: &Buffer,
+        with: SubmitOptions,
+    ) -> Result<Option<TransferHandle>> {
+        match &self.cached {
+            // SAFETY: upheld by the caller.
+            Some(cached) => unsafe { cached.start(read, buffer, with) },
+            None => Ok(None),
+        }
+    }
+}
