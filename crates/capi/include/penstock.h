@@ -532,8 +532,8 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
 
 /* Reads parts of one dataset, as often as wanted: of a file that is open only for reading without calling HDF5, from
  * any thread, and without the lock that guards HDF5; of others by HDF5 itself, which reads small parts in less
- * time than a transfer takes to plan. `type` is the HDF5 datatype of an element in memory. NULL is stored in `reader` if
- * there can be none: if only penstock_dataset_read_selected can read the dataset, or if something is wrong with the
+ * time than a transfer takes to plan. `type` is the HDF5 datatype of an element in memory, or 0 for that of the dataset,
+ * if its elements are numbers of the machine in either byte order. NULL is stored in `reader` if there can be none: if only penstock_dataset_read_selected can read the dataset, or if something is wrong with the
  * arguments, which that function then reports.
  *
  * penstock_reader_read reads on the calling thread, with workers where that is faster. It returns
@@ -552,8 +552,7 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * and has the dataset and `type` open. PENSTOCK_PENDING means that it is not small, or that HDF5 failed, in which case
  * an unknown part of the memory has changed.
  *
- * penstock_reader_ways returns whether penstock_reader_read may read without HDF5 (1), with it (2), or in both ways
- * (3). Only if it may read without HDF5, the shape of the dataset cannot change.
+ * penstock_reader_describe writes what the reader knows of the dataset.
  *
  * penstock_reader_shape stores the lengths of the `rank` dimensions that the dataset has now. The caller holds HDF5's
  * lock.
@@ -572,6 +571,15 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * are stored and without filters: as many as they would fill chunks, or one if the dataset is contiguous. It returns 0
  * for others, and for a dataset that may change. */
 typedef struct penstock_reader penstock_reader;
+typedef struct penstock_reader_facts {
+    size_t struct_size; /* sizeof(penstock_reader_facts), set by the caller */
+    int32_t ways;       /* penstock_reader_read may read without HDF5 (1), with it (2), or in both ways (3) */
+    int32_t rank;       /* the number of dimensions */
+    int32_t number;     /* of an element in the file: 'i' signed integer, 'u' unsigned, 'f' IEEE 754; 0 for others */
+    int32_t order;      /* its byte order: 0 little endian, 1 big endian */
+    uint64_t size;      /* its bytes */
+    uint64_t shape[32]; /* `rank` lengths if it may read without HDF5, as the dataset cannot change then; else 0 */
+} penstock_reader_facts;
 #define PENSTOCK_ONLY_CACHED 8
 #define PENSTOCK_MAY_CALL_HDF5 32
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
@@ -584,7 +592,7 @@ PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_se
 PENSTOCK_API int penstock_reader_start(penstock_reader *reader, const penstock_selection *selection,
                                        const penstock_array *array, const penstock_options *options,
                                        penstock_stream stream, int flags, penstock_request **request);
-PENSTOCK_API int penstock_reader_ways(penstock_reader *reader);
+PENSTOCK_API int penstock_reader_describe(penstock_reader *reader, penstock_reader_facts *facts);
 PENSTOCK_API int penstock_reader_shape(penstock_reader *reader, int rank, uint64_t *lengths);
 PENSTOCK_API int penstock_reader_is_forgotten(penstock_reader *reader);
 PENSTOCK_API uint64_t penstock_reader_pieces(penstock_reader *reader, uint64_t bytes);

@@ -7,8 +7,9 @@ use penstock_array::Selection;
 use penstock_array::execute::SubmitOptions;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::{chunk_cache_bytes, refuse_fork};
+use penstock_hdf5::dataset::ByteOrder;
 use penstock_hdf5::transfer::{self, Buffer, ReadShape, Reader};
-use penstock_sys::hdf5::{Hdf5, hid_t};
+use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
 use penstock_sys::is_copy;
 
 use crate::arguments::place_of;
@@ -21,6 +22,7 @@ use crate::options::COptions;
 use crate::report::{self, CReport, check_size};
 use crate::request::{AnyRequest, CRequest, SubmitArguments, store, submit_options};
 use crate::selection::{CSelection, selection_of};
+use crate::structs;
 
 /// The type to which a `penstock_reader *` points; see [`crate::handle`].
 pub(crate) enum CReader {}
@@ -99,17 +101,41 @@ unsafe extern "C" fn penstock_reader_read(
     })
 }
 
+/// `penstock_reader_facts`
+#[repr(C)]
+pub(crate) struct CFacts {
+    struct_size: usize,
+    ways: i32,
+    rank: i32,
+    number: i32,
+    order: i32,
+    size: u64,
+    shape: [u64; H5S_MAX_RANK],
+}
+
 #[unsafe(no_mangle)]
-unsafe extern "C" fn penstock_reader_ways(reader: *mut CReader) -> c_int {
-    let mut ways = 0;
-    guard(|| {
+unsafe extern "C" fn penstock_reader_describe(reader: *mut CReader, facts: *mut CFacts) -> c_int {
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
         refuse_fork()?;
+        structs::check_size(facts.cast(), "reader_facts")?;
         let reader = READERS.get(reader)?;
-        let without = c_int::from(reader.fixed_shape().is_some());
-        ways = without + 2 * c_int::from(reader.may_call_hdf5());
+        let number = reader.number();
+        let fixed = reader.fixed_shape();
+        let mut shape = [0; H5S_MAX_RANK];
+        shape[..fixed.map_or(0, <[u64]>::len)].copy_from_slice(fixed.unwrap_or_default());
+        let described = CFacts {
+            struct_size: size_of::<CFacts>(),
+            ways: i32::from(fixed.is_some()) + 2 * i32::from(reader.may_call_hdf5()),
+            rank: reader.rank() as i32,
+            number: number.map_or(0, |number| number.letter.into()),
+            order: number.map_or(0, |number| i32::from(number.order == ByteOrder::Big)),
+            size: number.map_or(0, |number| number.size as u64),
+            shape,
+        };
+        structs::fill(facts, described);
         Ok(())
-    });
-    ways
+    })
 }
 
 #[unsafe(no_mangle)]

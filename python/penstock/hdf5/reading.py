@@ -12,13 +12,11 @@ from penstock import arrays, request, transfer
 from penstock._options import OptionKeys
 from penstock.dtypes import element_type, numpy_dtype
 from penstock.errors import Error, InvalidError
-from penstock.hdf5 import by_h5py, memory_types, small, virtual
+from penstock.hdf5 import by_h5py, memory_types
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import (
-    MissingFilterError,
     check_dataset,
-    is_virtual,
     lock,
     lock_if_writable,
 )
@@ -26,13 +24,11 @@ from penstock.hdf5.quick import QuickReader
 from penstock.hdf5.source import opened, takes_name
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, readers, submit
 from penstock.placement import (
-    HOST,
     HOST_DEVICE,
     Device,
     Library,
     allocate,
     is_numpy,
-    parse_device,
     place,
 )
 from penstock.request import Request
@@ -166,11 +162,6 @@ def read_described(
     check_dataset(dataset)
     submit_options = SubmitOptions.of(stream, options)
     new_on_host = out is None and is_numpy(device)
-    is_small = new_on_host and dtype is None and small.is_small_dataset(dataset)
-    if is_small and _is_right_by_h5py(dataset, None, is_new=True):
-        with suppress(MissingFilterError):
-            made = by_h5py.read(dataset, selection, None, None, None, None, small.REASON, how)
-            return transfer.finish(made)
     readers.append(None)
     try:
         with lock_if_writable(dataset):
@@ -322,19 +313,6 @@ def start_into_reused(
     return start(dataset, quick, selection, out, None, None, None, options, cf=cf, is_new=True)
 
 
-def _is_right_by_h5py(
-    dataset: Any, selection: selections.Selection | None, *, is_new: bool
-) -> bool:
-    """Whether h5py reads these elements, or all, as the library does."""
-    if small.may_be_wrong(dataset, is_new=is_new):
-        return False
-    if not is_virtual(dataset):
-        return True
-    if selection is None:
-        return virtual.is_read_alike(dataset)
-    return selection.parsed is None and virtual.is_read_alike(dataset, selection.elements)
-
-
 class _Reading(NamedTuple):
     """A read that was started."""
 
@@ -399,21 +377,6 @@ def _start(
         wanted = element_type(dtype)
     else:
         wanted = element_type(base if new_on_host else base.newbyteorder("="))
-    # NumPy cannot convert types that it lacks. Nor may it convert structures: it matches fields by
-    # their order, HDF5 by their names.
-    on_host = parse_device(device) == HOST if out is None else given.device < 0
-    of_fields = wanted.numpy is not None and wanted.numpy.names and wanted.numpy != base
-    # h5py has another type for those that NumPy lacks, from which not all bytes come back.
-    is_plain = wanted.numpy is not None and not wanted.is_extended and not of_fields
-    if blocking and on_host and is_plain:
-        nbytes = selection.count * stored.itemsize
-        copied = wanted.numpy == base and not names
-        is_small = small.is_small_selection(dataset, selection, nbytes, copied=copied)
-        # h5py reads zeros where HDF5 leaves the memory of an array that is given.
-        new = out is None or is_new
-        if is_small and _is_right_by_h5py(dataset, selection, is_new=new):
-            with suppress(MissingFilterError):
-                return left_to_h5py(small.REASON)
     kind = memory_types.memory_type(wanted, base)
     if kind is not None:
         kind = memory_types.array_type(kind, inner)

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from penstock import transfer
-from penstock.hdf5 import memory_types
 from penstock.hdf5.library import creation_properties, holds_objects
 from penstock.hdf5.selection import Selection
 
@@ -57,18 +56,10 @@ SMALL_CHUNK = 64 << 10
 each small write."""
 
 
-def is_small_dataset(dataset: Any) -> bool:
-    """Whether a dataset is so short that every selection of it is small.
-
-    A dataset without elements is not: the report gives another reason why h5py reads it.
-    """
-    return bool(0 < dataset.nbytes <= LIMIT)
-
-
 def is_small_whole(dataset: Any) -> bool:
     """Whether all elements of a dataset, not converted, are small.
 
-    A dataset without elements is not, as for :func:`is_small_dataset`.
+    A dataset without elements is not: the report gives another reason why h5py reads it.
     """
     nbytes = dataset.nbytes
     return nbytes > 0 and _is_small(dataset, nbytes, copied_rows=True)
@@ -157,17 +148,6 @@ def may_leave_memory(dataset: Any, *, is_new: bool) -> bool:
         or properties.fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED
         or properties.get_layout() == h5py.h5d.VIRTUAL
     )
-
-
-def may_be_wrong(dataset: Any, *, is_new: bool) -> bool:
-    """Whether memory that h5py reads to may hold something else than the elements.
-
-    Args:
-        dataset: The ``h5py.Dataset``.
-        is_new: As for :func:`may_leave_memory`.
-    """
-    is_narrow = memory_types.has_narrow_integers(dataset.id.get_type())
-    return is_narrow or may_leave_memory(dataset, is_new=is_new)
 
 
 def may_fail(number: int, values: tuple[int, ...]) -> bool:

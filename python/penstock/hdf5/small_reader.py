@@ -80,6 +80,18 @@ def _stored_type(kind: Any) -> _Stored:
     return made
 
 
+_NUMBERS: Final = {
+    (ord(letter), order, size): np.dtype(f"{'<>'[order]}{letter}{size}")
+    for letter, sizes in (("i", (1, 2, 4, 8)), ("u", (1, 2, 4, 8)), ("f", (2, 4, 8)))
+    for order in (0, 1)
+    for size in sizes
+}
+"""NumPy's types of the numbers in ``penstock_reader_facts``."""
+
+_facts = ffi.new("penstock_reader_facts *", {"struct_size": ffi.sizeof("penstock_reader_facts")})
+"""Where the library describes a reader; used under HDF5's lock."""
+
+
 class SmallReader:
     """Reads what integers, slices and a list select of a dataset.
 
@@ -90,7 +102,8 @@ class SmallReader:
         self,
         identifier: Any,
         shape: tuple[int, ...],
-        stored: _Stored,
+        stored: np.dtype[Any],
+        kind: Any = None,
         rules: CData | None = None,
     ) -> None:
         # A reference to the reader must not keep the dataset, and with it the file, open.
@@ -98,9 +111,10 @@ class SmallReader:
         self.shape = shape
         self.is_fixed = True
         """Whether the dataset cannot change. The first reader finds that out."""
-        self._stored = stored.numpy
+        self._stored = stored
         """The type as which elements are read, unless another one is asked for."""
-        self._kind = stored.kind
+        self._kind = kind
+        """That type of HDF5, an ``h5py.h5t.TypeID``; ``None`` until it is needed."""
         self._rules = rules
         """The ``penstock_decoding``; ``None`` if elements are read as they are stored."""
         self._own: Reader | None = None
@@ -117,6 +131,9 @@ class SmallReader:
         With ``how``, it decodes numbers; ``None``, too, if the library cannot.
         """
         identifier = dataset.id
+        numbers = cls._of_numbers(identifier) if how is None else None
+        if numbers is not None:
+            return numbers
         shape, stored = identifier.shape, _stored_type(identifier.get_type())
         dtype = stored.numpy
         if not shape or dtype.kind not in "biufcSV" or dtype.hasobject or dtype.metadata:
@@ -124,12 +141,31 @@ class SmallReader:
         if dtype.subdtype is not None:
             return None
         if how is None:
-            return cls(identifier, shape, stored)
+            return cls(identifier, shape, dtype, stored.kind)
         rules = None if seems_writable(dataset) else how.rules(stored.kind)
         if rules is None:
             return None
         kind = memory_types.memory_type(element_type(how.dtype), how.dtype)
-        return cls(identifier, shape, _Stored(kind, how.dtype), rules)
+        return cls(identifier, shape, how.dtype, kind, rules)
+
+    @classmethod
+    def _of_numbers(cls, identifier: Any) -> SmallReader | None:
+        """Make a reader of machine numbers, whose type the library describes itself."""
+        place = _new_place()
+        with lock():
+            opened = _open(identifier, 0, None, place)
+            if opened:
+                check(lib.penstock_reader_describe(place[0], _facts))
+                dtype = _NUMBERS.get((_facts.number, _facts.order, _facts.size))
+                if dtype is not None and _facts.rank:
+                    is_fixed = bool(_facts.ways & _WITHOUT_HDF5)
+                    lengths = ffi.unpack(_facts.shape, _facts.rank) if is_fixed else ()
+                    shape = tuple(lengths) or identifier.shape
+                    made = cls(identifier, shape, dtype)
+                    made._own = made._made(identifier, place, (0, dtype, dtype.itemsize), None)
+                    made._readers[dtype] = made._own
+                    return made
+        return None
 
     def is_forgotten(self) -> bool:
         """Whether the library has forgotten the dataset, so that this reads nothing any more."""
@@ -302,48 +338,68 @@ class SmallReader:
             return None
         if not is_same and self._stored.kind not in "iuf":
             return None
-        if not memory_types.converts(self._kind, kind, wanted):
-            return None
         identifier = self._identifier()
         if identifier is None:
             return None
+        if self._kind is None:
+            self._kind = _stored_type(identifier.get_type()).kind
+        if not memory_types.converts(self._kind, kind, wanted):
+            return None
         place = _new_place()
         with lock():
-            status = _open(identifier, kind, self._rules, place)
-        if status not in FALLBACK_STATUSES:
-            check(status)
-        if place[0] == NULL:
-            return None
-        ways: int = lib.penstock_reader_ways(place[0])
-        self.is_fixed = bool(ways & 1)
-        is_plain = self._rules is None and kind.equal(self._kind)
+            if not _open(identifier, kind.id, self._rules, place):
+                return None
+            check(lib.penstock_reader_describe(place[0], _facts))
+            made = self._made(identifier, place, (kind.id, wanted.numpy, kind.get_size()), kind)
+        self._readers[dtype] = made
+        return made
+
+    def _made(
+        self,
+        identifier: Any,
+        place: CData,
+        element: tuple[int, np.dtype[Any] | None, int],
+        kind: Any,
+    ) -> Reader:
+        """Return the native reader of elements: HDF5's identifier, NumPy's type and bytes.
+
+        The caller holds the lock, and the library has described the reader.
+        """
+        number, dtype, itemsize = element
+        self.is_fixed = bool(_facts.ways & _WITHOUT_HDF5)
+        is_plain = kind is None or (self._rules is None and kind.equal(self._kind))
         pieces: int = lib.penstock_reader_pieces(place[0], small.BRIEF) if is_plain else 0
-        made = Reader(
+        self._places.append(place)
+        return Reader(
             library=_library(),
             handle=int(ffi.cast("uintptr_t", place[0])),
             owner=(place, kind),
             dataset=identifier,
             rank=len(self.shape),
             shape=self.shape if self.is_fixed else None,
-            lock=lock() if ways & 2 else None,
-            element=kind.id,
-            dtype=wanted.numpy,
-            itemsize=kind.get_size(),
+            lock=lock() if _facts.ways & _WITH_HDF5 else None,
+            element=number,
+            dtype=dtype,
+            itemsize=itemsize,
             most=small.STARTED,
             at_once=small.ROWS,
             brief=small.BRIEF,
             flags=request.CALLER_WAITS,
             copies=0 < pieces <= small.FEW_CHUNKS,
         )
-        self._places.append(place)
-        self._readers[dtype] = made
-        return made
 
 
-def _open(identifier: Any, kind: Any, rules: CData | None, place: CData) -> int:
-    """Open a ``penstock_reader``, under the lock of HDF5, and return the status."""
+_WITHOUT_HDF5: Final = 1
+_WITH_HDF5: Final = 2
+
+
+def _open(identifier: Any, kind: int, rules: CData | None, place: CData) -> bool:
+    """Open a ``penstock_reader``, under the lock of HDF5, and return whether there is one."""
     decoding = NULL if rules is None else rules
-    return int(lib.penstock_reader_open_decoded(identifier.id, kind.id, decoding, place))
+    status = lib.penstock_reader_open_decoded(identifier.id, kind, decoding, place)
+    if status not in FALLBACK_STATUSES:
+        check(status)
+    return bool(place[0] != NULL)
 
 
 def _new_place() -> CData:
@@ -406,11 +462,8 @@ def read_once(
     """
     place = _new_place()
     with lock():
-        status = _open(dataset.id, kind, rules, place)
-    if status not in FALLBACK_STATUSES:
-        check(status)
-    if place[0] == NULL:
-        return None
+        if not _open(dataset.id, kind.id, rules, place):
+            return None
     flags |= request.CALLER_WAITS if stream is None else _AFTER_STREAM
     handle = NULL if stream is None else pointer(stream)
     report = new_report()

@@ -84,6 +84,15 @@ impl Conversion {
         Ok(Err(different(given.form(), stored.form())))
     }
 
+    /// Returns the conversion of a read that changes nothing.
+    pub fn none(stored: &FileType) -> Conversion {
+        let size = stored.size();
+        Conversion {
+            element: ElementMapping::of_read(size, 0..size.0, MemorySize(size.0)),
+            values: TypeConversion::Copy,
+        }
+    }
+
     /// Returns the conversion of a read that decodes packed numbers.
     ///
     /// # Errors

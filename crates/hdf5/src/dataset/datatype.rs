@@ -65,6 +65,45 @@ pub struct Float {
     pub layout: FloatLayout,
 }
 
+/// A number of one of the machine's types, in either byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachineNumber {
+    /// NumPy's letter: `i`, `u` or `f`.
+    pub letter: u8,
+    /// Size in bytes.
+    pub size: usize,
+    /// Byte order.
+    pub order: ByteOrder,
+}
+
+impl ElementType {
+    /// Returns the number that an element is, without a name, if it is one of the machine's.
+    pub fn machine_number(&self) -> Option<MachineNumber> {
+        match self {
+            ElementType::Integer(integer)
+                if integer.is_plain() && matches!(integer.size, 1 | 2 | 4 | 8) =>
+            {
+                Some(MachineNumber {
+                    letter: if integer.signed { b'i' } else { b'u' },
+                    size: integer.size,
+                    order: integer.order,
+                })
+            }
+            ElementType::Float(float) => {
+                let kind = float.kind()?;
+                matches!(kind, FloatKind::F16 | FloatKind::F32 | FloatKind::F64).then_some(
+                    MachineNumber {
+                        letter: b'f',
+                        size: float.size,
+                        order: float.order,
+                    },
+                )
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Floating-point formats that have a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloatKind {

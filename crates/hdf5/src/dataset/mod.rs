@@ -27,7 +27,7 @@ pub use creation::creation_properties;
 pub use dataspace::{MappedSelection, Slab};
 pub use datatype::{
     ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer,
-    Padding,
+    MachineNumber, Padding,
 };
 pub use description::{DatasetInfo, Layout, VirtualMapping};
 pub(crate) use description::{external_prefix, name_of};

@@ -18,14 +18,15 @@ use penstock_engine::{Stream, any_stream_waits, merged_options};
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use super::handle::TransferHandle;
-use super::reader::ReadShape;
 use crate::conversion::Conversion;
 use crate::dataset::{Layout, MemoryType, TouchedChunks};
 use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
 use crate::transfer::conflicts::{Access, AccessSet, Region, has_before};
 use crate::transfer::hdf5_state::{has_nothing_pending, inside};
-use crate::transfer::request::{Buffer, DatasetTransfer, FileSelection, MemoryShape, bound};
+use crate::transfer::request::{
+    Buffer, DatasetTransfer, FileSelection, MemoryShape, OWN_TYPE, ReadShape, bound,
+};
 
 /// Plans reads of one dataset that cannot change, without calling HDF5.
 pub(super) struct CachedReader {
@@ -47,6 +48,10 @@ impl CachedReader {
             return None;
         }
         let conversion = match decode {
+            None if memory_type == OWN_TYPE => {
+                cached.info.element.form().machine_number()?;
+                Conversion::none(&cached.info.element)
+            }
             Some(rules) => {
                 let wanted = MemoryType::read(session, memory_type).ok()?;
                 Conversion::decoded(&cached.info.element, &wanted, rules).ok()?

@@ -11,14 +11,14 @@ use penstock_engine::request::{
 use penstock_sys::hdf5::{H5P_DEFAULT, Hdf5, hid_t};
 use std::time::Instant;
 
+use super::wait_for_dataset;
 use crate::conversion::byte_order;
 use crate::dataset::{DatasetInfo, Layout, MemoryType, dataspace};
 use crate::library::Session;
 use crate::transfer::cache::is_read_alike;
 use crate::transfer::conflicts::Access;
-use crate::transfer::execution::wait_for_dataset;
 use crate::transfer::hdf5_state::chunk_cache_of;
-use crate::transfer::request::{Buffer, Hdf5Selection};
+use crate::transfer::request::{Buffer, Hdf5Selection, OWN_TYPE};
 
 /// What the report of such a read says.
 const NOTE: &str = "small read: HDF5 is faster at this size";
@@ -56,6 +56,13 @@ impl Hdf5Reader {
         memory_type: hid_t,
         info: &DatasetInfo,
     ) -> Option<Hdf5Reader> {
+        let stored_type = session.type_of(dataset).ok()?;
+        let memory_type = if memory_type == OWN_TYPE {
+            info.element.form().machine_number()?;
+            stored_type.get()
+        } else {
+            memory_type
+        };
         let memory = MemoryType::read(session, memory_type).ok()?;
         let is_sound = !byte_order::is_unsound(&memory, &info.element)
             && info.filters.iter().all(|f| session.has_filter(f.id));
@@ -71,7 +78,6 @@ impl Hdf5Reader {
             }),
             _ => None,
         };
-        let stored_type = session.type_of(dataset).ok()?;
         let is_virtual = matches!(info.layout, Layout::Virtual(_));
         let is_same = session.are_equal(stored_type.get(), memory_type).ok()?;
         Some(Hdf5Reader {
@@ -120,6 +126,12 @@ impl Hdf5Reader {
         if moved.taken.is_some() {
             return Ok(None);
         }
+        let own = session.type_of(self.dataset)?;
+        let memory_type = if memory_type == OWN_TYPE {
+            own.get()
+        } else {
+            memory_type
+        };
         let space = session.simple_space(&[bytes / self.memory])?;
         let address = buffer.address as *mut u8;
         // SAFETY: the caller vouches for the memory, and holds what HDF5 needs.

@@ -11,7 +11,7 @@ mod waits;
 
 pub use cached_reader::{PlannedRead, WorkerRead, small_read};
 pub use handle::TransferHandle;
-pub use reader::{ReadShape, Reader};
+pub use reader::Reader;
 pub use start::start;
 pub use waits::{
     make_durable, may_make_durable, nothing_is_pending, wait_for_dataset, wait_for_file,

@@ -5,19 +5,16 @@ use penstock_array::execute::SubmitOptions;
 use penstock_codec::convert::DecodeRules;
 use penstock_engine::error::Result;
 use penstock_engine::report::Report;
-use penstock_sys::hdf5::{Hdf5, hid_t};
+use penstock_sys::hdf5::{H5T_FLOAT, H5T_INTEGER, Hdf5, hid_t};
 
 use super::cached_reader::{CachedReader, PlannedRead};
 use super::handle::TransferHandle;
 use super::hdf5_reader::Hdf5Reader;
-use crate::dataset::{DatasetInfo, TouchedChunks};
+use crate::dataset::{DatasetInfo, MachineNumber, TouchedChunks};
 use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
 use crate::transfer::hdf5_state::inside;
-use crate::transfer::request::Buffer;
-
-/// The part of a dataset that is read, or all, and the shape and strides of the memory.
-pub type ReadShape<'a> = (Option<&'a Selection>, &'a [u64], Option<&'a [i64]>);
+use crate::transfer::request::{Buffer, OWN_TYPE, ReadShape};
 
 /// Reads elements of one type of a dataset, as often as wanted.
 pub struct Reader {
@@ -27,10 +24,12 @@ pub struct Reader {
     cached: Option<CachedReader>,
     /// For small reads of a dataset that may change, that only HDF5 can read, or whose chunks are not listed yet.
     by_hdf5: Option<Hdf5Reader>,
+    rank: usize,
+    number: Option<MachineNumber>,
 }
 
 impl Reader {
-    /// Returns a reader of elements of type `memory_type`, decoded by `decode` if given. `None` if each read takes
+    /// Returns a reader of elements of a type in memory, or of [`OWN_TYPE`](crate::transfer::OWN_TYPE), decoded if rules are given. `None` if each read takes
     /// [`start`](super::start), which also reports what is wrong with the arguments.
     ///
     /// # Safety
@@ -38,33 +37,52 @@ impl Reader {
     pub unsafe fn open(
         hdf5: &'static Hdf5,
         dataset: hid_t,
-        wanted: (hid_t, Option<DecodeRules>),
+        (memory_type, decode): (hid_t, Option<DecodeRules>),
     ) -> Option<Reader> {
         inside(hdf5, || {
             // SAFETY: the caller may call HDF5, and no other thread calls it meanwhile.
             let session = unsafe { Session::begin(hdf5) };
+            if memory_type == OWN_TYPE && !has_numbers(&session, dataset) {
+                return None; // before anything is described
+            }
             let described = CachedDataset::of(&session, dataset);
+            let wanted = (memory_type, decode);
             let of_cached = |known| CachedReader::of(&session, dataset, wanted, known);
             let cached = described.as_ref().and_then(of_cached);
-            let (memory_type, decode) = wanted;
-            let of_info = |info: &_| Hdf5Reader::of(&session, dataset, memory_type, info);
-            let by_hdf5 = match &described {
-                _ if decode.is_some()
-                    || cached.as_ref().is_some_and(CachedReader::knows_chunks) =>
-                {
-                    None
+            let read;
+            let info = match &described {
+                Some(known) => &known.info,
+                None => {
+                    read = DatasetInfo::read(&session, dataset).ok()?;
+                    &read
                 }
-                Some(known) => of_info(&known.info),
-                None => of_info(&DatasetInfo::read(&session, dataset).ok()?),
+            };
+            let is_planned = cached.as_ref().is_some_and(CachedReader::knows_chunks);
+            let by_hdf5 = if is_planned || decode.is_some() {
+                None
+            } else {
+                Hdf5Reader::of(&session, dataset, memory_type, info)
             };
             let is_any = cached.is_some() || by_hdf5.is_some();
-            is_any.then_some(Reader {
+            is_any.then(|| Reader {
                 hdf5,
                 dataset,
+                rank: info.shape.len(),
+                number: info.element.form().machine_number(),
                 cached,
                 by_hdf5,
             })
         })
+    }
+
+    /// Returns the number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Returns the number that an element in the file is, if it is one of the machine's.
+    pub fn number(&self) -> Option<MachineNumber> {
+        self.number
     }
 
     /// Returns the shape of the dataset, if it cannot change.
@@ -213,4 +231,12 @@ impl Reader {
             None => Ok(None),
         }
     }
+}
+
+fn has_numbers(session: &Session<'_>, dataset: hid_t) -> bool {
+    session.type_of(dataset).is_ok_and(|own| {
+        // SAFETY: takes an owned identifier.
+        let class = unsafe { (session.hdf5.H5Tget_class)(own.get()) };
+        matches!(class, H5T_INTEGER | H5T_FLOAT)
+    })
 }

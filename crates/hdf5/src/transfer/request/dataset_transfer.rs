@@ -37,6 +37,13 @@ pub enum FileSelection<'a> {
     Elements(&'a Selection),
 }
 
+/// The part of a dataset that is read, or all, and the shape and strides of the memory.
+pub type ReadShape<'a> = (Option<&'a Selection>, &'a [u64], Option<&'a [i64]>);
+
+/// For a reader, instead of a type in memory: that of the dataset, whose elements are numbers of the
+/// machine.
+pub const OWN_TYPE: hid_t = 0;
+
 /// A transfer between a dataset and memory, as the caller describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct DatasetTransfer<'a> {

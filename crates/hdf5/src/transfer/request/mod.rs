@@ -9,6 +9,6 @@ mod points;
 pub(super) use bound_plan::bound;
 pub use buffer::{Buffer, HostBuffer};
 pub(super) use dataset_transfer::memory_selection;
-pub use dataset_transfer::{DatasetTransfer, FileSelection, MemoryShape};
+pub use dataset_transfer::{DatasetTransfer, FileSelection, MemoryShape, OWN_TYPE, ReadShape};
 pub(super) use hdf5_selection::{Dataspace, Hdf5Selection};
 pub use points::{points, points_of};
