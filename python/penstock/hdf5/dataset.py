@@ -83,6 +83,33 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         self.__module__ = h5py.Dataset.__module__
         self._quick: QuickReader | None = None
 
+    @classmethod
+    def _opened(cls, identifier: Any, file: File) -> Dataset:
+        """Return a dataset of a file that is open only for reading.
+
+        It lacks what h5py makes for its own methods, until one of them asks for it.
+        """
+        made = cls.__new__(cls)
+        made._id, made._readonly, made._cache_props = identifier, True, {}
+        made._file, made._quick = file, None
+        made.__module__ = h5py.Dataset.__module__
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        is_own = name.startswith("__") or name in ("_id", "_readonly")
+        if is_own or not hasattr(self.h5py, name):
+            raise AttributeError(f"a Dataset has no attribute {name}")
+        return getattr(self.h5py, name)
+
+    @property
+    def h5py(self) -> Any:
+        """h5py's own object, whose methods are all h5py's."""
+        if self._h5py is None:
+            made = h5py.Dataset(self._id, readonly=self._readonly)
+            made.__dict__.update(self.__dict__)
+            self._h5py = made
+        return self._h5py
+
     chunks = _created_with("chunks")
     compression = _created_with("compression")
     compression_opts = _created_with("compression_opts")

@@ -11,9 +11,9 @@ from penstock._native import lib
 from penstock.errors import Error, InvalidError
 from penstock.hdf5 import dropped, pending, pickling
 from penstock.hdf5.connector import open_file
+from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.group import Group
 from penstock.hdf5.library import lock, make_durable, open_readonly
-from penstock.hdf5.objects import wrap
 
 
 class File(Group, h5py.File):  # type: ignore[misc]
@@ -97,13 +97,15 @@ class File(Group, h5py.File):  # type: ignore[misc]
 
     def __getitem__(self, name: Any) -> Any:
         """Open an object by its name or by a reference to it."""
-        found = None
         if type(name) is str and name.isascii():
             if self._is_readonly is None:
                 self._is_readonly = self.mode == "r"
-            if self._is_readonly:
-                found = open_readonly(self, name)
-        return super().__getitem__(name) if found is None else wrap(found, self)
+            found = open_readonly(self, name) if self._is_readonly else None
+            if isinstance(found, h5py.h5d.DatasetID):
+                return Dataset._opened(found, self)
+            if isinstance(found, h5py.h5g.GroupID):
+                return Group(found, self)
+        return super().__getitem__(name)
 
     @property
     def file(self) -> File:

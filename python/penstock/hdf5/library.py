@@ -76,21 +76,18 @@ def plain(item: Any) -> Any:
 
 
 def open_readonly(file: Any, name: str) -> Any | None:
-    """Open a dataset or group of an ``h5py.File`` that is open only for reading.
+    """Open an object of an ``h5py.File`` that is open only for reading.
 
-    Returns h5py's object; ``None`` for a name or an object that ``file[name]`` has to open. h5py
-    makes an object for the file each time, only to ask for its mode. That takes a third of the time
-    of the first small read of a dataset.
+    Returns its identifier; ``None`` for a name that ``file[name]`` has to open. h5py makes an
+    object for the file each time, only to ask for its mode. That takes a third of the time of the
+    first small read of a dataset.
     """
     import h5py
 
     if not name.isascii() or not hasattr(file, "_lapl"):
         return None
     with lock():
-        found = h5py.h5o.open(file.id, name.encode(), lapl=file._lapl)
-        if isinstance(found, h5py.h5d.DatasetID):
-            return h5py.Dataset(found, readonly=True)
-        return h5py.Group(found) if isinstance(found, h5py.h5g.GroupID) else None
+        return h5py.h5o.open(file.id, name.encode(), lapl=file._lapl)
 
 
 def check_dataset(dataset: Any) -> None:

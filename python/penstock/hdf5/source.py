@@ -67,8 +67,9 @@ def opened(text: str, mode: str) -> Iterator[Callable[[], Any]]:
     with h5py.File(path, mode) as file:
 
         def find() -> Any:
-            found = open_readonly(file, name) if mode == "r" else None
-            found = file[name] if found is None else found
+            identifier = open_readonly(file, name) if mode == "r" else None
+            is_known = isinstance(identifier, h5py.h5d.DatasetID)
+            found = h5py.Dataset(identifier, readonly=True) if is_known else file[name]
             if not isinstance(found, h5py.Dataset):
                 raise InvalidError(f"{name} in {path} is not a dataset", path=str(path))
             return found
