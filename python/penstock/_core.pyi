@@ -9,6 +9,7 @@ class Library:
         *,
         read: int,
         start: int,
+        write: int,
         shape: int,
         sizes: tuple[int, ...],
         fallback: tuple[int, ...],
@@ -69,6 +70,9 @@ class Reader:
         copies: bool,
     ) -> None: ...
     def read(self, index: Any) -> tuple[Any, bool]: ...
+    def write(
+        self, index: Any, array: np.ndarray[Any, Any], readers: dict[Any, Any]
+    ) -> bool | None: ...
     def fill(
         self,
         index: Any,

@@ -530,7 +530,7 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
                                                  penstock_stream stream, int flags,
                                                  penstock_report *report, penstock_request **request);
 
-/* Reads parts of one dataset, as often as wanted: of a file that is open only for reading without calling HDF5, from
+/* Reads parts of one dataset, and writes small ones, as often as wanted: of a file that is open only for reading without calling HDF5, from
  * any thread, and without the lock that guards HDF5; of others by HDF5 itself, which reads small parts in less
  * time than a transfer takes to plan. `type` is the HDF5 datatype of an element in memory, or 0 for that of the dataset,
  * if its elements are numbers of the machine in either byte order. NULL is stored in `reader` if there can be none: if only penstock_dataset_read_selected can read the dataset, or if something is wrong with the
@@ -551,6 +551,11 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * is small: into dense host memory, elements of the type of the array, which is `type`. The caller holds HDF5's lock
  * and has the dataset and `type` open. PENSTOCK_PENDING means that it is not small, or that HDF5 failed, in which case
  * an unknown part of the memory has changed.
+ *
+ * penstock_reader_write has HDF5 write the elements of a small part of a dataset from dense host memory, of the type
+ * of the array, which is `type`. The caller holds HDF5's lock and has the dataset and `type` open. PENSTOCK_PENDING
+ * means that the write is for penstock_dataset_write_selected: it is not small, it has to be durable, Penstock has to
+ * choose the filters of chunks itself, or HDF5 failed, in which case an unknown part of the dataset has changed.
  *
  * penstock_reader_describe writes what the reader knows of the dataset.
  *
@@ -592,6 +597,8 @@ PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_se
 PENSTOCK_API int penstock_reader_start(penstock_reader *reader, const penstock_selection *selection,
                                        const penstock_array *array, const penstock_options *options,
                                        penstock_stream stream, int flags, penstock_request **request);
+PENSTOCK_API int penstock_reader_write(penstock_reader *reader, const penstock_selection *selection,
+                                       const penstock_array *array, penstock_report *report);
 PENSTOCK_API int penstock_reader_describe(penstock_reader *reader, penstock_reader_facts *facts);
 PENSTOCK_API int penstock_reader_shape(penstock_reader *reader, int rank, uint64_t *lengths);
 PENSTOCK_API int penstock_reader_is_forgotten(penstock_reader *reader);

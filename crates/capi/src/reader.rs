@@ -6,9 +6,10 @@ use std::time::Instant;
 use penstock_array::Selection;
 use penstock_array::execute::SubmitOptions;
 use penstock_engine::error::{Error, Result};
-use penstock_engine::{chunk_cache_bytes, refuse_fork};
+use penstock_engine::file::position::Operation;
+use penstock_engine::{chunk_cache_bytes, merged_options, refuse_fork};
 use penstock_hdf5::dataset::ByteOrder;
-use penstock_hdf5::transfer::{self, Buffer, ReadShape, Reader};
+use penstock_hdf5::transfer::{self, Buffer, HostMemory, ReadShape, Reader};
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
 use penstock_sys::is_copy;
 
@@ -84,13 +85,13 @@ unsafe extern "C" fn penstock_reader_read(
             return Ok(PENDING);
         }
         let submit = (options, stream, flags & !(ONLY_CACHED | MAY_CALL_HDF5));
-        let read = ReadArguments::check(&reader, selection, array, submit)?;
+        let read = PartArguments::check(&reader, selection, array, submit)?;
         let done = match reader.plan(read.shape(), &read.buffer, &read.with) {
             Some(planned) if only_cached => planned.run_cached(),
             Some(planned) => Some(planned.run()?),
             None if flags & MAY_CALL_HDF5 != 0 => {
-                let to = (read.element, &read.buffer);
-                reader.read_with_hdf5(read.shape(), to, &read.with)?
+                let memory = read.memory(Operation::Read);
+                reader.transfer_by_hdf5(read.shape(), memory, &read.with)?
             }
             None => None,
         };
@@ -160,6 +161,32 @@ unsafe extern "C" fn penstock_reader_shape(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_reader_write(
+    reader: *mut CReader,
+    selection: *const CSelection,
+    array: *const CArray,
+    report: *mut CReport,
+) -> c_int {
+    // SAFETY: by contract of this function; the caller holds HDF5's lock.
+    guard_status(|| unsafe {
+        refuse_fork()?;
+        check_size(report)?;
+        let reader = READERS.get(reader)?;
+        let submit = (std::ptr::null(), std::ptr::null_mut(), 0);
+        let write = PartArguments::check(&reader, selection, array, submit)?;
+        if merged_options(write.with.options)?.durable == Some(true) {
+            return Ok(PENDING);
+        }
+        let memory = write.memory(Operation::Write);
+        let done = reader.transfer_by_hdf5(write.shape(), memory, &write.with)?;
+        Ok(done.map_or(PENDING, |done| {
+            report::write(report, &done);
+            OK
+        }))
+    })
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_reader_is_forgotten(reader: *mut CReader) -> c_int {
     let mut is_forgotten = false;
     guard(|| {
@@ -200,8 +227,8 @@ unsafe extern "C" fn penstock_reader_start(
             return Ok(PENDING);
         }
         let reader = READERS.get(reader)?;
-        let read = ReadArguments::check(&reader, selection, array, (options, stream, flags))?;
-        let shape = (read.selection.as_ref(), read.memory.0, read.memory.1);
+        let read = PartArguments::check(&reader, selection, array, (options, stream, flags))?;
+        let shape = (read.selection.as_ref(), read.layout.0, read.layout.1);
         let started = reader.start(shape, &read.buffer, read.with)?;
         Ok(started.map_or(PENDING, |started| {
             started.count_from(began);
@@ -211,18 +238,26 @@ unsafe extern "C" fn penstock_reader_start(
     })
 }
 
-/// Checked arguments of a read.
-struct ReadArguments<'a> {
+/// Checked arguments of a read or write.
+struct PartArguments<'a> {
     selection: Option<Selection>,
-    memory: (&'a [u64], Option<&'a [i64]>),
+    layout: (&'a [u64], Option<&'a [i64]>),
     element: hid_t,
     buffer: Buffer,
     with: SubmitOptions,
 }
 
-impl ReadArguments<'_> {
+impl PartArguments<'_> {
     fn shape(&self) -> ReadShape<'_> {
-        (self.selection.as_ref(), self.memory.0, self.memory.1)
+        (self.selection.as_ref(), self.layout.0, self.layout.1)
+    }
+
+    fn memory(&self, operation: Operation) -> HostMemory<'_> {
+        HostMemory {
+            operation,
+            element: self.element,
+            buffer: &self.buffer,
+        }
     }
 
     /// # Safety
@@ -232,7 +267,7 @@ impl ReadArguments<'_> {
         selection: *const CSelection,
         array: *const CArray,
         submit: SubmitArguments,
-    ) -> Result<ReadArguments<'a>> {
+    ) -> Result<PartArguments<'a>> {
         // SAFETY: by contract of this function.
         unsafe {
             reader.check_open()?;
@@ -240,9 +275,9 @@ impl ReadArguments<'_> {
             // HDF5 reads no single elements here.
             let fixed = reader.fixed_shape().unwrap_or_default();
             let of_points = |rank, points: &[u64]| transfer::points_of(fixed, rank, points);
-            Ok(ReadArguments {
+            Ok(PartArguments {
                 selection: selection_of(selection, of_points)?,
-                memory: (array.shape, array.strides),
+                layout: (array.shape, array.strides),
                 element: array.element,
                 with: submit_options(submit)?,
                 buffer: Buffer::at(array.address)?,

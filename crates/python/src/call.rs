@@ -60,6 +60,14 @@ type Start = unsafe extern "C" fn(
     request: *mut *mut c_void,
 ) -> c_int;
 
+/// `penstock_reader_write`
+type Write = unsafe extern "C" fn(
+    reader: *mut c_void,
+    selection: *const CSelection,
+    array: *const CArray,
+    report: *mut u64,
+) -> c_int;
+
 /// `penstock_reader_shape`
 type Shape = unsafe extern "C" fn(reader: *mut c_void, rank: c_int, lengths: *mut u64) -> c_int;
 
@@ -68,6 +76,7 @@ type Shape = unsafe extern "C" fn(reader: *mut c_void, rank: c_int, lengths: *mu
 /// Args:
 ///     read: The address of `penstock_reader_read`.
 ///     start: The address of `penstock_reader_start`.
+///     write: The address of `penstock_reader_write`.
 ///     shape: The address of `penstock_reader_shape`.
 ///     sizes: The sizes of `penstock_axis`, `penstock_selection`, `penstock_array` and `penstock_report`.
 ///     fallback: The statuses of reads that the fallback path carries out.
@@ -83,6 +92,7 @@ type Shape = unsafe extern "C" fn(reader: *mut c_void, rank: c_int, lengths: *mu
 pub(crate) struct Library {
     read: Read,
     start: Start,
+    write: Write,
     shape: Shape,
     report_size: usize,
     fallback: Vec<c_int>,
@@ -97,10 +107,11 @@ pub(crate) struct Library {
 impl Library {
     #[new]
     #[allow(clippy::too_many_arguments)] // They are named where Python calls.
-    #[pyo3(signature = (*, read, start, shape, sizes, fallback, options, parse, check, remember, note_write, torch_stream, device_array))]
+    #[pyo3(signature = (*, read, start, write, shape, sizes, fallback, options, parse, check, remember, note_write, torch_stream, device_array))]
     fn new(
         read: usize,
         start: usize,
+        write: usize,
         shape: usize,
         sizes: (usize, usize, usize, usize),
         fallback: Vec<c_int>,
@@ -120,6 +131,7 @@ impl Library {
         );
         if read == 0
             || start == 0
+            || write == 0
             || shape == 0
             || ours != (axis, selection, array)
             || report_size < size_of::<u64>()
@@ -133,6 +145,8 @@ impl Library {
             read: unsafe { std::mem::transmute::<usize, Read>(read) },
             // SAFETY: as above.
             start: unsafe { std::mem::transmute::<usize, Start>(start) },
+            // SAFETY: as above.
+            write: unsafe { std::mem::transmute::<usize, Write>(write) },
             // SAFETY: as above.
             shape: unsafe { std::mem::transmute::<usize, Shape>(shape) },
             report_size,
@@ -206,6 +220,44 @@ impl Library {
             _ if flags & MAY_CALL_HDF5 != 0 && to.is_brief => call(flags),
             Some(status) if !self.fallback.contains(&status) => status,
             _ => gil::without(py, move || call(flags)),
+        };
+        if self.fallback.contains(&status) {
+            return Ok(None);
+        }
+        if status != 0 {
+            self.check.call1(py, (status,))?;
+        }
+        Ok(Some(report))
+    }
+
+    /// Writes by a `penstock_reader *` from memory in C order. The caller holds HDF5's lock. Returns the
+    /// report; `None` if the fallback path writes.
+    ///
+    /// # Safety
+    /// The memory has the selected elements.
+    pub(crate) unsafe fn write(
+        &self,
+        py: Python<'_>,
+        reader: usize,
+        selected: &Elements,
+        to: &Destination,
+    ) -> PyResult<Option<Report>> {
+        let array = array_of(selected, to.address, to.element);
+        let (selection, array) = (&selected.selection, &array);
+        let mut report = Report::empty(self.report_size);
+        let (write, place) = (self.write, report.place().expose_provenance());
+        let call = move || {
+            // SAFETY: the structs outlive the call; the caller vouches for the memory. The library rejects a
+            // reader that is closed.
+            unsafe {
+                let report = std::ptr::with_exposed_provenance_mut(place);
+                write(reader as *mut c_void, selection, array, report)
+            }
+        };
+        let status = if to.is_brief {
+            call()
+        } else {
+            gil::without(py, call)
         };
         if self.fallback.contains(&status) {
             return Ok(None);

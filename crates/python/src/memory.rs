@@ -2,7 +2,7 @@
 
 use std::ptr::{null_mut, with_exposed_provenance};
 
-use numpy::npyffi::{NPY_ARRAY_CARRAY, PyArrayObject};
+use numpy::npyffi::{NPY_ARRAY_CARRAY, NPY_ARRAY_CARRAY_RO, PyArrayObject};
 use numpy::{PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -257,6 +257,15 @@ fn of_numpy<'py>(array: &Bound<'py, PyUntypedArray>, shape: &[u64]) -> Option<Me
         stream: None,
         is_tensor: false,
     })
+}
+
+/// Returns the address of an array of this shape from which elements can be copied in C order.
+pub(crate) fn source_in_c_order(array: &Bound<'_, PyUntypedArray>, shape: &[u64]) -> Option<usize> {
+    let lengths = array.shape().iter().map(|length| *length as u64);
+    // SAFETY: the pointer is to a live array.
+    let flags = unsafe { (*array.as_array_ptr()).fields.flags };
+    let is_plain = flags & NPY_ARRAY_CARRAY_RO == NPY_ARRAY_CARRAY_RO;
+    (is_plain && lengths.eq(shape.iter().copied())).then(|| address_of(array))
 }
 
 /// No library has queued work on the memory of a `DeviceArray`.

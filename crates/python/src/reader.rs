@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::ffi::c_int;
 
 use numpy::npyffi::{PY_ARRAY_API, npy_intp};
-use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray};
+use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 use crate::call::{AFTER_STREAM, Destination, Library, MAY_CALL_HDF5, ZERO_HOLES};
 use crate::index::Elements;
-use crate::memory::{Memory, address_of};
+use crate::memory::{Memory, address_of, source_in_c_order};
 use crate::report::Report;
 
 /// Reads the elements that integers, slices and a list select of a dataset, by a `penstock_reader`.
@@ -175,6 +175,56 @@ impl Reader {
             self.library.get().classes.note_write(out)?;
         }
         Ok(Some(is_filled))
+    }
+
+    /// Write the elements of a NumPy array in C order. Return whether they are written; `None` if a reader of
+    /// elements of the array's type is to be opened first.
+    ///
+    /// Args:
+    ///     index: What `dataset[...]` takes.
+    ///     array: The array, which has the shape of the selected elements.
+    ///     readers: As for `fill`.
+    fn write(
+        &self,
+        index: &Bound<'_, PyAny>,
+        array: &Bound<'_, PyUntypedArray>,
+        readers: &Bound<'_, PyDict>,
+    ) -> PyResult<Option<bool>> {
+        let py = index.py();
+        let Some(lock) = &self.lock else {
+            return Ok(Some(false));
+        };
+        let _locked = Locked::take(lock.bind(py))?;
+        let Some(shape) = self.shape_now(py)? else {
+            return Ok(Some(false));
+        };
+        let Some(selected) = self.select(index, &shape)? else {
+            return Ok(Some(false));
+        };
+        let Some(address) = source_in_c_order(array, selected.shape()) else {
+            return Ok(Some(false));
+        };
+        let reader = match readers.get_item(array.dtype())? {
+            None => return Ok(None),
+            Some(known) if known.is_none() => return Ok(Some(false)),
+            Some(known) => known.cast_into::<Reader>()?,
+        };
+        let reader = reader.get();
+        let bytes = reader.bytes(&selected);
+        let from = Destination {
+            address,
+            element: reader.element,
+            stream: 0,
+            flags: 0,
+            is_brief: bytes.is_some_and(|bytes| bytes <= self.brief),
+            options: 0,
+        };
+        let library = self.library.get();
+        // SAFETY: the array lives, and has the selected shape and the reader's type.
+        match unsafe { library.write(py, reader.handle, &selected, &from)? } {
+            Some(report) => library.remember(py, report).map(|()| Some(true)),
+            None => Ok(Some(false)),
+        }
     }
 
     /// Start to fill such an array, and store the `penstock_request *` at the address `place`. Return

@@ -13,8 +13,8 @@ from weakref import ref
 from penstock import request
 from penstock._core import elements
 from penstock._native import lib
-from penstock._options import OptionKeys, resolve
-from penstock.hdf5 import memory_types, pending, small, varying, virtual
+from penstock._options import OptionKeys, current, resolve
+from penstock.hdf5 import dropped, memory_types, pending, small, varying, virtual
 from penstock.hdf5.cf import Decoding, decoding_of
 from penstock.hdf5.library import (
     MissingFilterError,
@@ -165,6 +165,14 @@ class QuickReader:
                 return True
         return False
 
+    def write(self, dataset: Any, selection: Any, array: Any) -> bool:
+        """Write few elements, without options; return false if another way may be faster."""
+        reader = None if self._how is not None or current() else self._native(dataset)
+        if reader is None or not reader.write(selection, array):
+            return False
+        dropped.watch(dataset)
+        return True
+
     def read_new(
         self, dataset: Any, selection: Any, device: Device, stream: Any, options: OptionKeys
     ) -> tuple[Any, bool]:
@@ -261,7 +269,7 @@ class QuickReader:
 
     def _may_leave_memory_of(self, dataset: Any) -> bool:
         if self._may_leave_memory is None:
-            self._may_leave_memory = small.may_leave_memory(dataset, is_new=True)
+            self._may_leave_memory = small.may_leave_memory(dataset)
         return self._may_leave_memory
 
     def _read(self, dataset: Any, selection: Any) -> Any:

@@ -23,7 +23,7 @@ def is_needed(dataset: Any, argument: Any) -> bool:
     """Whether h5py's read of ``dataset[argument]`` may show memory that was never written."""
     return (
         dataset.shape is not None
-        and small.may_leave_memory(dataset, is_new=True)
+        and small.may_leave_memory(dataset)
         and _has_references(selections.stored_type(dataset, argument))
         and not (dataset.shape == () and dataset.id.get_storage_size())
     )

@@ -5,6 +5,7 @@ That takes neither HDF5 nor its lock if the dataset cannot change.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Hashable
 from functools import cache
@@ -15,7 +16,7 @@ from weakref import WeakSet, ref
 import numpy as np
 
 from penstock import frameworks, request, transfer
-from penstock._core import Library, Reader
+from penstock._core import Library, Reader, elements
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import address_of, current
 from penstock.device_array import DeviceArray, element_of
@@ -40,6 +41,7 @@ def _library() -> Library:
     return Library(
         read=int(ffi.cast("uintptr_t", lib.penstock_reader_read)),
         start=int(ffi.cast("uintptr_t", lib.penstock_reader_start)),
+        write=int(ffi.cast("uintptr_t", lib.penstock_reader_write)),
         shape=int(ffi.cast("uintptr_t", lib.penstock_reader_shape)),
         sizes=tuple(ffi.sizeof(name) for name in _STRUCTS),
         fallback=FALLBACK_STATUSES,
@@ -87,6 +89,11 @@ _NUMBERS: Final = {
     for size in sizes
 }
 """NumPy's types of the numbers in ``penstock_reader_facts``."""
+
+_KINDS: Final = "biufcSV"
+"""The kinds of elements that NumPy holds itself, and HDF5 has types for."""
+
+_NUMBERS_OF_PYTHON: Final = (bool, int, float, complex, np.generic, list, tuple)
 
 _facts = ffi.new("penstock_reader_facts *", {"struct_size": ffi.sizeof("penstock_reader_facts")})
 """Where the library describes a reader; used under HDF5's lock."""
@@ -136,7 +143,7 @@ class SmallReader:
             return numbers
         shape, stored = identifier.shape, _stored_type(identifier.get_type())
         dtype = stored.numpy
-        if not shape or dtype.kind not in "biufcSV" or dtype.hasobject or dtype.metadata:
+        if not shape or dtype.kind not in _KINDS or dtype.hasobject or dtype.metadata:
             return None
         if dtype.subdtype is not None:
             return None
@@ -241,6 +248,39 @@ class SmallReader:
             return False
         transfer.finish(made)
         return True
+
+    def write(self, selection: Any, array: Any) -> bool:
+        """Write few elements from a NumPy array of their shape, or from numbers of Python.
+
+        Returns false if they are not few, or of types between which the library does not convert.
+        """
+        own = self._own or self._own_reader()
+        if own is None or self.is_fixed:
+            return False
+        if type(array) is not np.ndarray:
+            if self._stored.kind not in "biufc" or not isinstance(array, _NUMBERS_OF_PYTHON):
+                return False
+            array = np.asarray(array, self._stored)
+        if array.dtype.kind not in _KINDS or array.dtype.hasobject:
+            return False
+        if self._write(own, selection, array):
+            return True
+        identifier = self._identifier()
+        found = None if identifier is None else elements(identifier.shape, selection)
+        if found is None or not found.is_regular or array.shape == found.shape:
+            return False
+        if math.prod(found.shape) * array.itemsize > small.LIMIT:
+            return False
+        try:
+            return self._write(own, selection, np.array(np.broadcast_to(array, found.shape)))
+        except ValueError:  # another way says why
+            return False
+
+    def _write(self, own: Reader, selection: Any, array: np.ndarray[Any, Any]) -> bool:
+        is_written = own.write(selection, array, self._readers)
+        if is_written is None and self._reader(array.dtype) is not None:
+            is_written = own.write(selection, array, self._readers)
+        return bool(is_written)
 
     def start_into(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,16 +9,16 @@ import numpy as np
 from penstock import arrays, request, staging, transfer
 from penstock._options import OptionKeys
 from penstock.errors import Error, IncompatibleError, PermissionDeniedError
-from penstock.hdf5 import by_h5py, dropped, lists, memory_types, small
+from penstock.hdf5 import by_h5py, dropped, lists, memory_types
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import (
-    MissingFilterError,
     check_dataset,
     is_virtual,
     is_writable,
     lock,
     lock_if_writable,
 )
+from penstock.hdf5.quick import QuickReader
 from penstock.hdf5.source import takes_name
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
 from penstock.records import in_c_order
@@ -57,6 +56,10 @@ def write(
 
     >>> ps.write(h5py_file["rho"], x, np.s_[0:10])
     """
+    if stream is None and not options:
+        quick = getattr(dataset, "_quick", None) or QuickReader.of(dataset)
+        if quick.write(dataset, selection, array):
+            return
     check_dataset(dataset)
     submit_options = SubmitOptions.of(stream, options)
     with lock_if_writable(dataset):
@@ -146,14 +149,6 @@ def _start(
         return left_to_h5py("the arrays in the elements have another shape")
 
     selection = selections.select(dataset, indices)
-    if blocking and view.device < 0 and not view.dtype.is_extended:
-        nbytes = selection.count * field.itemsize
-        copied = dtype == base and not names
-        is_small = small.is_small_selection(dataset, selection, nbytes, copied=copied)
-        is_narrow = is_small and memory_types.has_narrow_integers(dataset.id.get_type())
-        if is_small and not is_narrow and not small.may_mix_masks(dataset):
-            with suppress(MissingFilterError):
-                return left_to_h5py(small.REASON)
     is_for_h5py = not selection.has_lists and (inner or not selection.is_grid)
     if outer == () and selection.shape != () and is_for_h5py:
         return left_to_h5py("h5py accepts or refuses one value for arrays or single elements")

@@ -26,8 +26,9 @@ mod sinks;
 pub use cache::{TransferDescription, forget, is_read_alike, open_file, refuse_misread};
 pub use conflicts::{is_done, rewritten_blocks, unfinished_storage};
 pub use execution::{
-    PlannedRead, Reader, TransferHandle, WorkerRead, make_durable, many, may_make_durable,
-    nothing_is_pending, small_read, start, wait_for_dataset, wait_for_file, wait_for_path,
+    HostMemory, PlannedRead, Reader, TransferHandle, WorkerRead, make_durable, many,
+    may_make_durable, nothing_is_pending, small_read, start, wait_for_dataset, wait_for_file,
+    wait_for_path,
 };
 pub use hdf5_state::{
     InCall, cannot_flush, file_to_sync, inside, is_inside, may_flush, unresolved_count,

@@ -203,7 +203,9 @@ def test_a_chunk_is_written_again_that_lzf_makes_no_shorter(tmp_path, nbit):
 def test_only_deflate_of_the_fastest_level_may_fail(tmp_path, level, mixes):
     with h5py.File(tmp_path / "f.h5", "w") as file:
         options = {"chunks": (SIDE,), "shuffle": True, "compression": level}
-        assert small.may_mix_masks(file.create_dataset("x", (SIDE,), "u1", **options)) == mixes
+        ps.write(file.create_dataset("x", (SIDE,), "u1", **options), np.ones(1, "u1"), np.s_[:1])
+        # HDF5 itself writes few elements, unless it might leave a filter out.
+        assert ("small write" in ps.last_report().note) != mixes
 
 
 def test_penstock_skips_no_filter_of_several_that_shorten(tmp_path):

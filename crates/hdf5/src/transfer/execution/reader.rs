@@ -4,26 +4,27 @@ use penstock_array::Selection;
 use penstock_array::execute::SubmitOptions;
 use penstock_codec::convert::DecodeRules;
 use penstock_engine::error::Result;
+use penstock_engine::file::position::Operation;
 use penstock_engine::report::Report;
 use penstock_sys::hdf5::{H5T_FLOAT, H5T_INTEGER, Hdf5, hid_t};
 
 use super::cached_reader::{CachedReader, PlannedRead};
 use super::handle::TransferHandle;
-use super::hdf5_reader::Hdf5Reader;
+use super::small_by_hdf5::{HostMemory, SmallByHdf5};
 use crate::dataset::{DatasetInfo, MachineNumber, TouchedChunks};
 use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
 use crate::transfer::hdf5_state::inside;
 use crate::transfer::request::{Buffer, OWN_TYPE, ReadShape};
 
-/// Reads elements of one type of a dataset, as often as wanted.
+/// Reads elements of one type of a dataset, and writes few, as often as wanted.
 pub struct Reader {
     hdf5: &'static Hdf5,
     dataset: hid_t,
     /// For a dataset that cannot change.
     cached: Option<CachedReader>,
     /// For small reads of a dataset that may change, that only HDF5 can read, or whose chunks are not listed yet.
-    by_hdf5: Option<Hdf5Reader>,
+    by_hdf5: Option<SmallByHdf5>,
     rank: usize,
     number: Option<MachineNumber>,
 }
@@ -61,7 +62,7 @@ impl Reader {
             let by_hdf5 = if is_planned || decode.is_some() {
                 None
             } else {
-                Hdf5Reader::of(&session, dataset, memory_type, info)
+                SmallByHdf5::of(&session, dataset, memory_type, info)
             };
             let is_any = cached.is_some() || by_hdf5.is_some();
             is_any.then(|| Reader {
@@ -90,7 +91,7 @@ impl Reader {
         self.cached.as_ref().map(CachedReader::shape)
     }
 
-    /// Returns whether [`read_with_hdf5`](Self::read_with_hdf5) may read anything.
+    /// Returns whether [`transfer_by_hdf5`](Self::transfer_by_hdf5) may move anything.
     pub fn may_call_hdf5(&self) -> bool {
         self.by_hdf5.is_some()
     }
@@ -148,23 +149,24 @@ impl Reader {
         self.cached.as_ref()?.plan(read, buffer, with)
     }
 
-    /// Carries out a small read that is not planned, by HDF5. `None` if it is not small, if the memory is not dense
-    /// or not of the host, and where HDF5 fails.
+    /// Has HDF5 move few elements: those of a read that is not planned, or of a write. `None` if they are not few,
+    /// if the memory is not dense or not of the host, and where HDF5 fails.
     ///
     /// # Safety
     /// This thread may call HDF5. The dataset and the type in memory are open. The buffer is valid for the elements.
-    pub unsafe fn read_with_hdf5(
+    pub unsafe fn transfer_by_hdf5(
         &self,
-        read: ReadShape<'_>,
-        (memory_type, buffer): (hid_t, &Buffer),
+        part: ReadShape<'_>,
+        memory: HostMemory<'_>,
         with: &SubmitOptions,
     ) -> Result<Option<Report>> {
-        let (selection, shape, strides) = read;
-        let is_on_host = buffer.memory.context.is_none() && buffer.address != 0;
+        let (selection, shape, strides) = part;
+        let is_on_host = memory.buffer.memory.context.is_none() && memory.buffer.address != 0;
         let Some(by_hdf5) = self.by_hdf5.as_ref().filter(|_| is_on_host) else {
             return Ok(None);
         };
-        if strides.is_some() || with.stream.is_some() {
+        let is_fixed = self.cached.is_some() && memory.operation == Operation::Write;
+        if is_fixed || strides.is_some() || with.stream.is_some() {
             return Ok(None);
         }
         // SAFETY: upheld by the caller.
@@ -182,13 +184,13 @@ impl Reader {
             if !self.lists_chunks(&session, cached, selection) {
                 return Ok(None);
             }
-            if let Some(planned) = self.plan(read, buffer, with) {
+            if let Some(planned) = self.plan(part, memory.buffer, with) {
                 // SAFETY: upheld by the caller.
                 return unsafe { planned.run().map(Some) };
             }
         }
         // SAFETY: upheld by the caller.
-        unsafe { by_hdf5.read(&session, (selection, &extent), (memory_type, buffer), with) }
+        unsafe { by_hdf5.transfer(&session, (selection, &extent), memory, with) }
     }
 
     /// Lists the chunks of a dataset that cannot change if HDF5 has read as much of it as takes as long. Returns

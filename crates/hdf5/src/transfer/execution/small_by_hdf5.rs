@@ -1,8 +1,11 @@
-//! Small reads that HDF5 carries out in less time than a transfer takes to plan.
+//! Small reads and writes that HDF5 carries out in less time than a transfer takes to plan.
 
 use penstock_array::execute::SubmitOptions;
 use penstock_array::{Axis, Holes, Selection};
+use penstock_codec::Filter;
+use penstock_codec::filters::id;
 use penstock_engine::error::Result;
+use penstock_engine::file::position::Operation;
 use penstock_engine::options::RouteName;
 use penstock_engine::report::{Counters, Path, Report};
 use penstock_engine::request::{
@@ -20,11 +23,8 @@ use crate::transfer::conflicts::Access;
 use crate::transfer::hdf5_state::chunk_cache_of;
 use crate::transfer::request::{Buffer, Hdf5Selection, OWN_TYPE};
 
-/// What the report of such a read says.
-const NOTE: &str = "small read: HDF5 is faster at this size";
-
-/// Reads small parts of a dataset, which may change, by HDF5.
-pub(super) struct Hdf5Reader {
+/// Moves small parts of a dataset, which may change, by HDF5.
+pub(super) struct SmallByHdf5 {
     hdf5: &'static Hdf5,
     dataset: hid_t,
     /// The size of an element in the file.
@@ -32,9 +32,21 @@ pub(super) struct Hdf5Reader {
     /// The size of an element in memory.
     memory: u64,
     chunks: Option<Chunks>,
-    /// Whether rows are copied from the file as they are.
+    /// Whether rows are copied as they are.
     copies_rows: bool,
     is_virtual: bool,
+    writes: bool,
+}
+
+/// An operation, and the HDF5 type and the memory of the elements.
+#[derive(Clone, Copy)]
+pub struct HostMemory<'a> {
+    /// Direction.
+    pub operation: Operation,
+    /// The type of an element, or [`OWN_TYPE`].
+    pub element: hid_t,
+    /// The memory.
+    pub buffer: &'a Buffer,
 }
 
 /// The chunks of a dataset.
@@ -47,15 +59,15 @@ struct Chunks {
     is_filtered: bool,
 }
 
-impl Hdf5Reader {
-    /// Returns a reader of elements of a type in memory. There is none if HDF5 cannot read the dataset, or
-    /// converts the elements wrongly.
+impl SmallByHdf5 {
+    /// For elements of a type in memory. `None` if HDF5 cannot decode the dataset, or converts the elements
+    /// wrongly.
     pub(super) fn of(
         session: &Session<'static>,
         dataset: hid_t,
         memory_type: hid_t,
         info: &DatasetInfo,
-    ) -> Option<Hdf5Reader> {
+    ) -> Option<SmallByHdf5> {
         let stored_type = session.type_of(dataset).ok()?;
         let memory_type = if memory_type == OWN_TYPE {
             info.element.form().machine_number()?;
@@ -80,7 +92,7 @@ impl Hdf5Reader {
         };
         let is_virtual = matches!(info.layout, Layout::Virtual(_));
         let is_same = session.are_equal(stored_type.get(), memory_type).ok()?;
-        Some(Hdf5Reader {
+        Some(SmallByHdf5 {
             hdf5: session.hdf5,
             dataset,
             stored: info.element.size().0,
@@ -88,6 +100,7 @@ impl Hdf5Reader {
             chunks,
             copies_rows: is_same && info.filters.is_empty() && !is_virtual,
             is_virtual,
+            writes: info.file.is_writable && !is_virtual && !may_mix_masks(info),
         })
     }
 
@@ -97,26 +110,31 @@ impl Hdf5Reader {
         Ok(dataspace::extent(session, space.get())?.0)
     }
 
-    /// Reads elements of type `memory_type` into dense host memory. `None` if they are not few, or if HDF5
-    /// fails: the transfer that the caller then starts has the error. An unknown part of the memory has then
+    /// Moves elements between the dataset and dense host memory. `None` if they are not few, or if HDF5 fails:
+    /// the transfer that the caller then starts has the error. An unknown part of the destination has then
     /// changed.
     ///
     /// # Safety
     /// This thread may call HDF5. The dataset is open. The buffer is valid for the elements.
-    pub(super) unsafe fn read(
+    pub(super) unsafe fn transfer(
         &self,
         session: &Session<'static>,
         (selection, shape): (&Selection, &[u64]),
-        (memory_type, buffer): (hid_t, &Buffer),
+        memory: HostMemory<'_>,
         with: &SubmitOptions,
     ) -> Result<Option<Report>> {
         let began = Instant::now();
         let Some(bytes) = self.small_bytes(selection, shape) else {
             return Ok(None);
         };
+        let access = match memory.operation {
+            Operation::Read => Access::Read,
+            Operation::Write if !self.writes => return Ok(None),
+            Operation::Write => Access::Write,
+        };
         // SAFETY: upheld by the caller.
         unsafe {
-            wait_for_dataset(self.hdf5, self.dataset, Access::Read)?;
+            wait_for_dataset(self.hdf5, self.dataset, access)?;
             if self.is_virtual && !is_read_alike(self.hdf5, self.dataset, Some(selection.clone()))?
             {
                 return Ok(None);
@@ -127,35 +145,38 @@ impl Hdf5Reader {
             return Ok(None);
         }
         let own = session.type_of(self.dataset)?;
-        let memory_type = if memory_type == OWN_TYPE {
+        let element = if memory.element == OWN_TYPE {
             own.get()
         } else {
-            memory_type
+            memory.element
         };
-        let space = session.simple_space(&[bytes / self.memory])?;
-        let address = buffer.address as *mut u8;
+        let in_memory = session.simple_space(&[bytes / self.memory])?;
+        let (hdf5, dataset) = (self.hdf5, self.dataset);
+        let (to, from) = (in_memory.get(), moved.space.id());
+        let address = memory.buffer.address as *mut u8;
         // SAFETY: the caller vouches for the memory, and holds what HDF5 needs.
         let status = unsafe {
-            if with.holes == Holes::Zero {
-                address.write_bytes(0, bytes as usize);
+            match memory.operation {
+                Operation::Read => {
+                    if with.holes == Holes::Zero {
+                        address.write_bytes(0, bytes as usize);
+                    }
+                    (hdf5.H5Dread)(dataset, element, to, from, H5P_DEFAULT, address.cast())
+                }
+                Operation::Write => {
+                    (hdf5.H5Dwrite)(dataset, element, to, from, H5P_DEFAULT, address.cast())
+                }
             }
-            let (hdf5, from) = (self.hdf5, moved.space.id());
-            let to = space.get();
-            (hdf5.H5Dread)(
-                self.dataset,
-                memory_type,
-                to,
-                from,
-                H5P_DEFAULT,
-                address.cast(),
-            )
         };
         if status < 0 {
             return Ok(None);
         }
         let counters = Counters::default();
         counters.moved(Path::Hdf5, bytes);
-        counters.note(NOTE);
+        counters.note(match memory.operation {
+            Operation::Read => "small read: HDF5 is faster at this size",
+            Operation::Write => "small write: HDF5 is faster at this size",
+        });
         let elapsed = began.elapsed().as_nanos() as u64;
         Ok(Some(counters.report(RouteName::Hdf5, -1, 0, elapsed)))
     }
@@ -213,5 +234,34 @@ impl Chunks {
         } else {
             !self.is_filtered
         }
+    }
+}
+
+/// Returns whether HDF5 may give chunks of one length different filter masks. It skips an optional filter that
+/// fails on a chunk, but records that only where the length of the chunk changes. Penstock writes the chunks
+/// of such a dataset itself, and makes sure of their masks.
+fn may_mix_masks(info: &DatasetInfo) -> bool {
+    /// Output that is exactly as long as a larger chunk is too rare to decode and encode that chunk for each
+    /// small write.
+    const SMALL_CHUNK: u64 = 64 << 10;
+    let varying = info.filters.iter().filter(|f| !has_fixed_length(f.id));
+    let fails = info.filters.iter().any(|f| f.optional && may_fail(f));
+    fails && (varying.count() > 1 || info.chunk_bytes() <= SMALL_CHUNK)
+}
+
+/// Whether a filter gives all chunks of a dataset one length.
+fn has_fixed_length(filter: u32) -> bool {
+    matches!(filter, id::SHUFFLE | id::FLETCHER32 | id::NBIT)
+}
+
+/// Whether a filter may fail on a chunk, and its output varies in length.
+fn may_fail(filter: &Filter) -> bool {
+    /// The level of deflate at which the output of zlib-ng may be longer than HDF5 has room for. At the
+    /// others, as by zlib at all levels, incompressible data are stored with a few bytes more.
+    const FASTEST: u32 = 1;
+    match filter.id {
+        id::DEFLATE => filter.values.first() == Some(&FASTEST),
+        id::SCALEOFFSET | id::LZ4 | id::BITSHUFFLE | id::ZSTD => false,
+        other => !has_fixed_length(other),
     }
 }
