@@ -85,7 +85,9 @@ unsafe extern "C" fn penstock_reader_read(
             return Ok(PENDING);
         }
         let submit = (options, stream, flags & !(ONLY_CACHED | MAY_CALL_HDF5));
-        let read = PartArguments::check(&reader, selection, array, submit)?;
+        let Some(read) = PartArguments::check(&reader, selection, array, submit)? else {
+            return Ok(PENDING);
+        };
         let done = match reader.plan(read.shape(), &read.buffer, &read.with) {
             Some(planned) if only_cached => planned.run_cached(),
             Some(planned) => Some(planned.run()?),
@@ -173,7 +175,9 @@ unsafe extern "C" fn penstock_reader_write(
         check_size(report)?;
         let reader = READERS.get(reader)?;
         let submit = (std::ptr::null(), std::ptr::null_mut(), 0);
-        let write = PartArguments::check(&reader, selection, array, submit)?;
+        let Some(write) = PartArguments::check(&reader, selection, array, submit)? else {
+            return Ok(PENDING);
+        };
         if merged_options(write.with.options)?.durable == Some(true) {
             return Ok(PENDING);
         }
@@ -227,7 +231,10 @@ unsafe extern "C" fn penstock_reader_start(
             return Ok(PENDING);
         }
         let reader = READERS.get(reader)?;
-        let read = PartArguments::check(&reader, selection, array, (options, stream, flags))?;
+        let submit = (options, stream, flags);
+        let Some(read) = PartArguments::check(&reader, selection, array, submit)? else {
+            return Ok(PENDING);
+        };
         let shape = (read.selection.as_ref(), read.layout.0, read.layout.1);
         let started = reader.start(shape, &read.buffer, read.with)?;
         Ok(started.map_or(PENDING, |started| {
@@ -260,6 +267,8 @@ impl PartArguments<'_> {
         }
     }
 
+    /// Returns `None` if single elements are selected of a dataset that may change.
+    ///
     /// # Safety
     /// As the header requires.
     unsafe fn check<'a>(
@@ -267,21 +276,30 @@ impl PartArguments<'_> {
         selection: *const CSelection,
         array: *const CArray,
         submit: SubmitArguments,
-    ) -> Result<PartArguments<'a>> {
+    ) -> Result<Option<PartArguments<'a>>> {
         // SAFETY: by contract of this function.
         unsafe {
             reader.check_open()?;
             let array = array_of(array)?;
-            // HDF5 reads no single elements here.
-            let fixed = reader.fixed_shape().unwrap_or_default();
-            let of_points = |rank, points: &[u64]| transfer::points_of(fixed, rank, points);
-            Ok(PartArguments {
-                selection: selection_of(selection, of_points)?,
+            let mut is_unknown = false;
+            let of_points = |rank, points: &[u64]| match reader.fixed_shape() {
+                Some(fixed) => transfer::points_of(fixed, rank, points),
+                None => {
+                    is_unknown = true;
+                    Ok(Selection::none())
+                }
+            };
+            let selection = selection_of(selection, of_points)?;
+            if is_unknown {
+                return Ok(None);
+            }
+            Ok(Some(PartArguments {
+                selection,
                 layout: (array.shape, array.strides),
                 element: array.element,
                 with: submit_options(submit)?,
                 buffer: Buffer::at(array.address)?,
-            })
+            }))
         }
     }
 }
