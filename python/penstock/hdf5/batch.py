@@ -21,9 +21,9 @@ from penstock.hdf5 import memory_types
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.by_h5py import takes_over
 from penstock.hdf5.cf import Decoding
+from penstock.hdf5.dataset_reader import DatasetReader
 from penstock.hdf5.library import lock
 from penstock.hdf5.origins import Origin
-from penstock.hdf5.quick import QuickReader
 from penstock.hdf5.reading import of_elements, read
 from penstock.hdf5.selection import Selection
 from penstock.hdf5.submit import Described, SubmitOptions, TypedMemory
@@ -327,7 +327,7 @@ class Batch:
     def _decoding(self, number: int) -> Decoding | None:
         cf = self._destination.cf
         dataset = self._origin.dataset(number)
-        how = cf if isinstance(cf, Decoding) else QuickReader.of(dataset).decoding(dataset)
+        how = cf if isinstance(cf, Decoding) else DatasetReader.of(dataset).decoding(dataset)
         if how is not None and self._destination.dtype is not None:
             raise InvalidError(
                 f"dataset {dataset.name} is decoded to {how.dtype}, and another dtype is given",

@@ -26,6 +26,7 @@ from penstock.hdf5 import (
 )
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
+from penstock.hdf5.dataset_reader import DatasetReader, drop
 from penstock.hdf5.library import (
     creation_properties,
     creation_property,
@@ -35,7 +36,6 @@ from penstock.hdf5.library import (
     make_durable,
 )
 from penstock.hdf5.objects import Object
-from penstock.hdf5.quick import QuickReader, drop
 from penstock.hdf5.rows import rows_at_a_time
 from penstock.hdf5.views import View, refuse_no_copy, structure_of
 from penstock.placement import Device, Library, place
@@ -81,7 +81,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         self._adopt(dataset if isinstance(dataset, h5py.Dataset) else h5py.Dataset(dataset), file)
         # h5netcdf asks an object for the module of its class.
         self.__module__ = h5py.Dataset.__module__
-        self._quick: QuickReader | None = None
+        self._reader: DatasetReader | None = None
 
     @classmethod
     def _opened(cls, identifier: Any, file: File) -> Dataset:
@@ -91,7 +91,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         """
         made = cls.__new__(cls)
         made._id, made._readonly, made._cache_props = identifier, True, {}
-        made._file, made._quick = file, None
+        made._file, made._reader = file, None
         made.__module__ = h5py.Dataset.__module__
         return made
 
@@ -133,8 +133,8 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
 
     def __getitem__(self, selection: Any) -> Any:
         """Read selected elements to host memory: see :func:`penstock.read`."""
-        quick = self._quick or self._quick_reader()
-        found, is_filled = quick.read(self, selection)
+        reader = self._reader or self._dataset_reader()
+        found, is_filled = reader.read(self, selection)
         if is_filled:
             return found
         return reading.read_new(self, selection, found)
@@ -244,14 +244,14 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         >>> x = f["group/rho"].read(np.s_[0:10], device="cuda")
         """
         device = place(device, like, pin, out)
-        quick = self._quick or self._quick_reader()
+        reader = self._reader or self._dataset_reader()
         return reading.read_placed(
-            self, quick, selection, out, device, dtype, stream, options, cf=cf
+            self, reader, selection, out, device, dtype, stream, options, cf=cf
         )
 
-    def _quick_reader(self) -> QuickReader:
-        self._quick = QuickReader.of(self)
-        return self._quick
+    def _dataset_reader(self) -> DatasetReader:
+        self._reader = DatasetReader.of(self)
+        return self._reader
 
     def write(
         self,
@@ -286,8 +286,8 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         >>> x = r.wait()      # or, in asyncio: x = await r
         """
         device = place(device, like, pin, out)
-        quick = self._quick or self._quick_reader()
-        return reading.start(self, quick, selection, out, device, dtype, stream, options, cf=cf)
+        reader = self._reader or self._dataset_reader()
+        return reading.start(self, reader, selection, out, device, dtype, stream, options, cf=cf)
 
     def write_async(
         self,
@@ -331,7 +331,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
 
     def refresh(self) -> None:
         """Reload the metadata of the dataset, to which a SWMR writer may have added elements."""
-        self._quick = None
+        self._reader = None
         drop(self)
         self._h5py = None
         super().refresh()

@@ -15,12 +15,12 @@ from penstock.errors import Error, InvalidError
 from penstock.hdf5 import by_h5py, memory_types
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
+from penstock.hdf5.dataset_reader import DatasetReader
 from penstock.hdf5.library import (
     check_dataset,
     lock,
     lock_if_writable,
 )
-from penstock.hdf5.quick import QuickReader
 from penstock.hdf5.source import opened, takes_name
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, readers, submit
 from penstock.placement import (
@@ -86,14 +86,14 @@ def read(
             device = place(device, like, pin, out)
             return read_placed(find(), None, selection, out, device, dtype, stream, options, cf=cf)
     device = place(device, like, pin, out)
-    quick = getattr(dataset, "_quick", None)  # that of a penstock.Dataset
-    quick = quick or QuickReader.of(dataset)
-    return read_placed(dataset, quick, selection, out, device, dtype, stream, options, cf=cf)
+    reader = getattr(dataset, "_reader", None)  # that of a penstock.Dataset
+    reader = reader or DatasetReader.of(dataset)
+    return read_placed(dataset, reader, selection, out, device, dtype, stream, options, cf=cf)
 
 
 def read_placed(
     dataset: Any,
-    quick: QuickReader | None,
+    reader: DatasetReader | None,
     selection: Any,
     out: Any,
     device: Device,
@@ -107,31 +107,31 @@ def read_placed(
 
     The device may be a placement. Without a reader, this is the only read of the dataset.
     """
-    quick = quick or QuickReader.once(dataset)
-    how = _decoding(dataset, quick, dtype, cf) if cf else None
+    reader = reader or DatasetReader.once(dataset)
+    how = _decoding(dataset, reader, dtype, cf) if cf else None
     on_host = device is None or (type(device) is str and device == HOST_DEVICE)
     if dtype is not None:
         if on_host and out is None and not options and stream is None:
-            found, is_filled = quick.read(dataset, selection, dtype)
+            found, is_filled = reader.read(dataset, selection, dtype)
             if is_filled:
                 return found
     else:
         if how is not None:
-            quick = quick.decoded(dataset, how)
+            reader = reader.decoded(dataset, how)
         if out is not None:
             is_place_known = device is None or (on_host and type(out) is np.ndarray)
-            if is_place_known and quick.read_into(dataset, selection, out, stream, options):
+            if is_place_known and reader.read_into(dataset, selection, out, stream, options):
                 return out
-        elif not on_host:
-            found, is_filled = quick.read_new(dataset, selection, device, stream, options)
+        elif not on_host or options or stream is not None:
+            found, is_filled = reader.read_new(dataset, selection, device, stream, options)
             if is_filled:
                 return found
             if found is not None:
                 return read_described(
                     dataset, selection, found, None, None, stream, options, is_new=True, how=how
                 )
-        elif not options and stream is None:  # h5py, which reads small parts, has neither
-            found, is_filled = quick.read(dataset, selection)
+        else:
+            found, is_filled = reader.read(dataset, selection)
             return found if is_filled else read_new(dataset, selection, found, how)
     return read_described(dataset, selection, out, device, dtype, stream, options, how=how)
 
@@ -208,13 +208,13 @@ def read_async(
     >>> rho = r.wait()
     """
     device = place(device, like, pin, out)
-    quick = QuickReader.of(dataset)
-    return start(dataset, quick, selection, out, device, dtype, stream, options, cf=cf)
+    reader = DatasetReader.of(dataset)
+    return start(dataset, reader, selection, out, device, dtype, stream, options, cf=cf)
 
 
 def start(
     dataset: Any,
-    quick: QuickReader,
+    reader: DatasetReader,
     selection: Any,
     out: Any,
     device: Device,
@@ -229,19 +229,19 @@ def start(
 
     ``is_new`` says that the caller must not see the old elements of ``out`` again.
     """
-    how = _decoding(dataset, quick, dtype, cf) if cf else None
+    how = _decoding(dataset, reader, dtype, cf) if cf else None
     if dtype is not None or stream is not None:
         return start_described(
             dataset, selection, out, device, dtype, stream, options, is_new=is_new, how=how
         )
     if how is not None:
-        quick = quick.decoded(dataset, how)
-    return start_quick(dataset, quick, selection, out, device, options, is_new=is_new, how=how)
+        reader = reader.decoded(dataset, how)
+    return start_by_reader(dataset, reader, selection, out, device, options, is_new=is_new, how=how)
 
 
-def start_quick(
+def start_by_reader(
     dataset: Any,
-    quick: QuickReader,
+    reader: DatasetReader,
     selection: Any,
     out: Any,
     device: Device,
@@ -251,7 +251,7 @@ def start_quick(
     how: Decoding | None = None,
 ) -> Request[Any]:
     """Start a read by the reader of small parts of an ``h5py.Dataset`` if it can."""
-    made, array = quick.start(dataset, selection, out, device, options, is_new=is_new)
+    made, array = reader.start(dataset, selection, out, device, options, is_new=is_new)
     if made is not None:
         return made
     if array is not out:
@@ -293,9 +293,11 @@ def start_described(
     return reading.request
 
 
-def _decoding(dataset: Any, quick: QuickReader, dtype: Any, cf: bool | Decoding) -> Decoding | None:
+def _decoding(
+    dataset: Any, reader: DatasetReader, dtype: Any, cf: bool | Decoding
+) -> Decoding | None:
     """Return how the elements are decoded; ``None`` if they stay as they are."""
-    how = cf if isinstance(cf, Decoding) else quick.decoding(dataset)
+    how = cf if isinstance(cf, Decoding) else reader.decoding(dataset)
     if how is not None and dtype is not None:
         raise InvalidError(
             f"{dataset.name} is decoded to {how.dtype}, and another dtype is given",
@@ -309,8 +311,8 @@ def start_into_reused(
     dataset: Any, selection: Any, out: Any, options: OptionKeys, cf: bool | Decoding = False
 ) -> Request[Any]:
     """Start to read into an array whose old elements the caller must not see again."""
-    quick = QuickReader.of(dataset)
-    return start(dataset, quick, selection, out, None, None, None, options, cf=cf, is_new=True)
+    reader = DatasetReader.of(dataset)
+    return start(dataset, reader, selection, out, None, None, None, options, cf=cf, is_new=True)
 
 
 class _Reading(NamedTuple):

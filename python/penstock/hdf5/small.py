@@ -47,14 +47,6 @@ def is_small_whole(dataset: Any) -> bool:
     return bool(0 < dataset.nbytes <= LIMIT)
 
 
-def chunk_of(dataset: Any) -> tuple[int, ...] | None:
-    """Return the shape of the chunks; ``None`` for objects, or if there are none."""
-    if holds_objects(dataset) or dataset.is_virtual:
-        return None
-    chunk: tuple[int, ...] | None = dataset.chunks
-    return chunk
-
-
 def are_few_chunks(dataset: Any, chunk: tuple[int, ...], touched: int) -> bool:
     """Whether HDF5, which decodes whole chunks, reads parts of this many sooner than workers."""
     return touched < 2 or touched * math.prod(chunk) * dataset.dtype.itemsize <= DECODED

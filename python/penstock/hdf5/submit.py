@@ -11,7 +11,7 @@ from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.arrays import View, c_strides
 from penstock.errors import check
-from penstock.hdf5 import dropped, small, small_reader
+from penstock.hdf5 import dropped, native_reader, small
 from penstock.hdf5.library import holds_objects, lock, seems_writable
 from penstock.hdf5.selection import Selection
 from penstock.request import Finished, Request
@@ -85,7 +85,7 @@ def submit(
         return _move(reading, dataset, selection, memory, submit_options, array, holes)
     described = Described(selection, memory)
     if blocking and reading and is_plain and _is_small_on_gpu(dataset, view):
-        done = small_reader.read_once(
+        done = native_reader.read_once(
             dataset,
             memory.type,
             described.selection,

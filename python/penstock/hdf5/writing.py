@@ -11,6 +11,7 @@ from penstock._options import OptionKeys
 from penstock.errors import Error, IncompatibleError, PermissionDeniedError
 from penstock.hdf5 import by_h5py, dropped, lists, memory_types
 from penstock.hdf5 import selection as selections
+from penstock.hdf5.dataset_reader import DatasetReader
 from penstock.hdf5.library import (
     check_dataset,
     is_virtual,
@@ -18,7 +19,6 @@ from penstock.hdf5.library import (
     lock,
     lock_if_writable,
 )
-from penstock.hdf5.quick import QuickReader
 from penstock.hdf5.source import takes_name
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
 from penstock.records import in_c_order
@@ -57,8 +57,8 @@ def write(
     >>> ps.write(h5py_file["rho"], x, np.s_[0:10])
     """
     if stream is None and not options:
-        quick = getattr(dataset, "_quick", None) or QuickReader.of(dataset)
-        if quick.write(dataset, selection, array):
+        reader = getattr(dataset, "_reader", None) or DatasetReader.of(dataset)
+        if reader.write(dataset, selection, array):
             return
     check_dataset(dataset)
     submit_options = SubmitOptions.of(stream, options)

@@ -25,7 +25,7 @@ from penstock.dist.mpi import parts
 from penstock.dist.place import Place
 from penstock.dist.storage import Storage
 from penstock.files import READ, NativeFile
-from penstock.hdf5 import quick, selection, small, small_reader, submit
+from penstock.hdf5 import dataset_reader, native_reader, selection, small, submit
 
 PACKAGE = str(Path(ps.__file__).parent)
 RUNNING = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)
@@ -290,7 +290,7 @@ def _read_small(dataset: Any, _: Any) -> object:
 
 def _read_once(dataset: Any, described: submit.Described) -> object:
     kind = dataset.id.get_type()
-    return small_reader.read_once(dataset, kind, NULL, described.array, NULL, None, 0)
+    return native_reader.read_once(dataset, kind, NULL, described.array, NULL, None, 0)
 
 
 @pytest.mark.parametrize("read", [_read_small, _read_once])
@@ -298,7 +298,7 @@ def _read_once(dataset: Any, described: submit.Described) -> object:
 def test_no_reader_is_left_wherever_its_opening_is_interrupted(tmp_path, monkeypatch, read):
     interrupter = Interrupter()
     opened = Opened(interrupter)
-    monkeypatch.setattr(small_reader, "lib", opened)
+    monkeypatch.setattr(native_reader, "lib", opened)
     with h5py.File(tmp_path / "f.h5", "w") as file:
         file["x"] = np.arange(64)
     out = np.zeros(64, int)
@@ -314,7 +314,7 @@ def test_no_reader_is_left_wherever_its_opening_is_interrupted(tmp_path, monkeyp
                 return at
             finally:
                 _give_lock_back()
-                quick.drop(dataset)
+                dataset_reader.drop(dataset)
                 gc.collect()
                 with phil:  # what is closed is not said to be forgotten
                     lib.penstock_hdf5_forget(file.id.id)

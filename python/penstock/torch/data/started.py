@@ -11,8 +11,8 @@ from penstock._options import OptionKeys
 from penstock.data.started import Started
 from penstock.hdf5 import reading
 from penstock.hdf5.cf import Decoding
+from penstock.hdf5.dataset_reader import DatasetReader
 from penstock.hdf5.many import start_into
-from penstock.hdf5.quick import QuickReader
 
 _MOST_REQUESTS = {"cpu": sys.maxsize, "cuda": 16}
 """The largest number of parts that are read by a request each, by where they go.
@@ -58,9 +58,9 @@ def start(
 def read(parts: Sequence[Part], options: OptionKeys, cf: bool | Decoding = False) -> None:
     """Read parts of datasets one after the other, which is faster than requests for a few bytes."""
     for part in parts:
-        quick = QuickReader.of(part.dataset)
+        reader = DatasetReader.of(part.dataset)
         reading.read_placed(
-            part.dataset, quick, part.selection, _filled(part), None, None, None, options, cf=cf
+            part.dataset, reader, part.selection, _filled(part), None, None, None, options, cf=cf
         )
 
 

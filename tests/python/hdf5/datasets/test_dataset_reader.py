@@ -20,8 +20,8 @@ import penstock as ps
 from penstock import request
 from penstock._native import NULL, ffi, lib
 from penstock._options import current as current_options
+from penstock.hdf5.dataset_reader import DatasetReader
 from penstock.hdf5.library import lock
-from penstock.hdf5.quick import QuickReader
 from penstock.tuning.files import residency
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -325,7 +325,7 @@ def test_a_small_dataset_that_is_named_is_read_without_a_native_reader(path, mon
     def opened(*_):
         raise AssertionError("a reader was opened for one read")
 
-    monkeypatch.setattr("penstock.hdf5.small_reader.SmallReader.of", opened)
+    monkeypatch.setattr("penstock.hdf5.native_reader.NativeReader.of", opened)
     np.testing.assert_array_equal(ps.read(f"{path}:x", 3), values()[3])
 
 
@@ -334,8 +334,8 @@ def test_what_is_kept_of_a_dataset_goes_with_h5pys_identifier_of_it(path):
         dataset = file["x"]
         np.testing.assert_array_equal(ps.read_async(dataset, 5).wait(), values()[5])
         identifier = weakref.ref(dataset.id)
-        reader = weakref.ref(QuickReader.of(dataset))
-        assert reader() is QuickReader.of(dataset)
+        reader = weakref.ref(DatasetReader.of(dataset))
+        assert reader() is DatasetReader.of(dataset)
         del dataset
         assert identifier() is None
         assert reader() is None
@@ -377,7 +377,7 @@ def test_a_reader_is_opened_anew_after_another_handle_was_closed(path):
         dataset.read_async(3).wait()
         ps.File(path).close()
         dataset.read_async(3).wait()
-        reader = QuickReader.of(dataset.h5py)._reader
+        reader = DatasetReader.of(dataset.h5py)._native
         assert not reader.is_forgotten()
         np.testing.assert_array_equal(dataset.read_async(4).wait(), values()[4])
         assert reader._readers

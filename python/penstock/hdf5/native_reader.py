@@ -99,7 +99,7 @@ _facts = ffi.new("penstock_reader_facts *", {"struct_size": ffi.sizeof("penstock
 """Where the library describes a reader; used under HDF5's lock."""
 
 
-class SmallReader:
+class NativeReader:
     """Reads what integers, slices and a list select of a dataset.
 
     Of a dataset that may change, or that only HDF5 can read, it reads small parts, by HDF5.
@@ -132,7 +132,7 @@ class SmallReader:
         _all.add(self)
 
     @classmethod
-    def of(cls, dataset: Any, how: Decoding | None = None) -> SmallReader | None:
+    def of(cls, dataset: Any, how: Decoding | None = None) -> NativeReader | None:
         """Make a reader of an open dataset; ``None`` if elements are none that NumPy holds itself.
 
         With ``how``, it decodes numbers; ``None``, too, if the library cannot.
@@ -156,7 +156,7 @@ class SmallReader:
         return cls(identifier, shape, how.dtype, kind, rules)
 
     @classmethod
-    def _of_numbers(cls, identifier: Any) -> SmallReader | None:
+    def _of_numbers(cls, identifier: Any) -> NativeReader | None:
         """Make a reader of machine numbers, whose type the library describes itself."""
         place = _new_place()
         with lock():
@@ -190,16 +190,10 @@ class SmallReader:
         reader = own if dtype is None or own is None else self._reader(dtype)
         return (None, False) if reader is None else reader.read(selection)
 
-    def allocate_on_host(self, selection: Any) -> Any | None:
-        """Return a new NumPy array for selected elements; ``None`` if they are not small."""
-        own = self._own or self._own_reader()
-        shape = None if own is None else own.shape_of(selection)
-        return None if shape is None else np.empty(shape, self._stored)
-
     def allocate(self, selection: Any, device: Device, stream: int | None = None) -> Any | None:
         """Return a new array for selected elements; ``None`` if they are not small.
 
-        ``None``, too, for an array of CuPy, and where a scalar may be read.
+        ``None``, too, for an array of CuPy. That of a scalar has no dimensions.
 
         Args:
             selection: What ``dataset[...]`` takes.
@@ -324,7 +318,8 @@ class SmallReader:
             if device.library in ("cupy", "jax"):
                 return None
         elif device != "cuda" and is_numpy(device):
-            return None
+            make = np.zeros if self._stored.kind == "V" else np.empty  # gaps stay as they are
+            return make(shape, self._stored)
         is_usual = type(device) is str and stream is None
         dtype = _torch_dtypes.get(self._stored) if is_usual else None
         if dtype is None or os.environ.get("PENSTOCK_ARRAYS", "torch") != "torch":
@@ -458,7 +453,7 @@ def _type_of(out: Any) -> Any:
     return out.dtype if type(out) is np.ndarray or frameworks.is_torch(out) else None
 
 
-_all: WeakSet[SmallReader] = WeakSet()
+_all: WeakSet[NativeReader] = WeakSet()
 
 
 _torch_dtypes: dict[np.dtype[Any], Any] = {}

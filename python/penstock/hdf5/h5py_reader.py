@@ -1,0 +1,92 @@
+"""Small reads by h5py: of objects, of scalars, and of other elements that a native reader lacks."""
+
+from __future__ import annotations
+
+import math
+from time import perf_counter_ns
+from typing import Any, Final
+
+from penstock import request
+from penstock._core import elements
+from penstock.hdf5 import memory_types, pending, small, varying, virtual
+from penstock.hdf5.library import (
+    MissingFilterError,
+    check_dataset,
+    creation_properties,
+    explain,
+    holds_objects,
+    is_virtual,
+    lock,
+    plain,
+)
+from penstock.report import remember
+
+_ALL: Final = object()
+
+
+class H5pyReader:
+    """Reads few elements of one dataset, of which it asks what never changes only once."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._is_small_whole = small.is_small_whole(dataset)
+        self._chunk = _chunk_of(dataset)
+        self._is_virtual = is_virtual(dataset)
+        kind = dataset.id.get_type()
+        # h5py may return other numbers, or memory that HDF5 leaves as it is.
+        self._is_wrong = memory_types.has_narrow_integers(kind) or varying.has_lists(kind)
+        self._is_wrong = self._is_wrong or small.may_leave_memory(dataset)
+
+    def read(self, dataset: Any, selection: Any) -> tuple[Any, bool]:
+        """Return what ``dataset[selection]`` is for h5py, and whether it is few elements."""
+        start = perf_counter_ns()
+        chosen = None if self._is_wrong else self._few(dataset, selection)
+        if chosen is None:
+            return None, False
+        if self._is_virtual:
+            selected = None if chosen is _ALL else chosen
+            if not virtual.is_read_alike(dataset, selected):
+                return None, False
+        try:
+            value = _read(dataset, selection)
+        except MissingFilterError:
+            self._is_wrong = True
+            return None, False
+        remember((getattr(value, "nbytes", 0), perf_counter_ns() - start, small.REASON))
+        return value, True
+
+    def _few(self, dataset: Any, selection: Any) -> Any | None:
+        """Return the elements that a selection has, or ``_ALL``; ``None`` if they are not few."""
+        if type(selection) is tuple and not selection:
+            return _ALL if self._is_small_whole else None
+        try:
+            shape, itemsize = dataset.shape, dataset.dtype.itemsize
+        except (ValueError, RuntimeError):
+            check_dataset(dataset)
+            raise
+        found = elements(shape, selection) if shape else None
+        if found is None or not found.is_regular or math.prod(found.shape) * itemsize > small.LIMIT:
+            return None
+        chunk = self._chunk
+        is_few = chunk is None or small.are_few_chunks(dataset, chunk, found.chunks(chunk))
+        return found if is_few else None
+
+
+def _chunk_of(dataset: Any) -> tuple[int, ...] | None:
+    """Return the shape of chunks; ``None`` for objects, or if there are none."""
+    if holds_objects(dataset):
+        return None
+    with creation_properties(dataset) as known:
+        chunk: tuple[int, ...] | None = known.chunks
+    return chunk
+
+
+def _read(dataset: Any, selection: Any) -> Any:
+    with lock():
+        if pending.count[0]:  # saves a call where nothing is pending
+            pending.wait_for_dataset(dataset, request.READ)
+        try:
+            return plain(dataset)[selection]
+        except (ValueError, OSError, RuntimeError) as error:
+            check_dataset(dataset)  # it may have been closed
+            explain(dataset, error)
+            raise
