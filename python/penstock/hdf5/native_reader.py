@@ -15,7 +15,7 @@ from weakref import WeakSet, ref
 
 import numpy as np
 
-from penstock import frameworks, request, transfer
+from penstock import arrays, frameworks, request, transfer
 from penstock._core import Library, Reader, elements
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import address_of, current
@@ -231,16 +231,45 @@ class NativeReader:
         if own is None or (not is_numpy and request.stream_holders):
             return False
         of_call = 0 if options is None else int(ffi.cast("uintptr_t", options))
-        is_filled = own.fill(selection, out, self._readers, stream, of_call, is_new)
-        if is_filled is None and self._reader(_type_of(out)) is not None:
-            is_filled = own.fill(selection, out, self._readers, stream, of_call, is_new)
-        if is_filled or is_numpy:
-            return bool(is_filled)
+        if self._fill(own, selection, out, stream, of_call, is_new=is_new):
+            return True
+        if is_numpy:
+            is_plain = options is None and stream is None
+            return is_plain and self._read_strided(own, selection, out)
         began = perf_counter_ns()
         made = self.start_into(selection, out, options, began, stream=stream, is_new=is_new)
         if made is None:
             return False
         transfer.finish(made)
+        return True
+
+    def _fill(
+        self,
+        own: Reader,
+        selection: Any,
+        out: Any,
+        stream: int | None = None,
+        options: int = 0,
+        *,
+        is_new: bool = False,
+    ) -> bool:
+        is_filled = own.fill(selection, out, self._readers, stream, options, is_new)
+        if is_filled is None and self._reader(_type_of(out)) is not None:
+            is_filled = own.fill(selection, out, self._readers, stream, options, is_new)
+        return bool(is_filled)
+
+    def _read_strided(self, own: Reader, selection: Any, out: np.ndarray[Any, Any]) -> bool:
+        """Fill a NumPy array of few elements that are not in C order, by way of a copy.
+
+        The copy also has what HDF5 leaves as it is.
+        """
+        if out.flags.c_contiguous or out.nbytes > small.LIMIT:
+            return False
+        arrays.strided_destination(out)  # raises an error if its elements share memory
+        copy = out.copy()
+        if not self._fill(own, selection, copy):
+            return False
+        out[...] = copy
         return True
 
     def write(self, selection: Any, array: Any) -> bool:
@@ -257,6 +286,8 @@ class NativeReader:
             array = np.asarray(array, self._stored)
         if array.dtype.kind not in _KINDS or array.dtype.hasobject:
             return False
+        if not array.flags.c_contiguous and array.nbytes <= small.LIMIT:
+            array = array.copy()
         if self._write(own, selection, array):
             return True
         identifier = self._identifier()

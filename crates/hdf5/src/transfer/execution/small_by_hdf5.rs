@@ -23,6 +23,9 @@ use crate::transfer::conflicts::Access;
 use crate::transfer::hdf5_state::chunk_cache_of;
 use crate::transfer::request::{Buffer, Hdf5Selection, OWN_TYPE};
 
+/// The most runs of consecutive indices in a list.
+const MOST_RUNS: usize = 16;
+
 /// Moves small parts of a dataset, which may change, by HDF5.
 pub(super) struct SmallByHdf5 {
     hdf5: &'static Hdf5,
@@ -187,9 +190,13 @@ impl SmallByHdf5 {
         let Selection::Grid(axes) = selection else {
             return None;
         };
-        let is_regular = axes.iter().all(|axis| matches!(axis, Axis::Slab { .. }));
+        // HDF5 merges the runs of a list one by one, each with all before it.
+        let are_few = |axis: &Axis| match axis {
+            Axis::Slab { .. } => true,
+            Axis::Runs(runs) => runs.len() <= MOST_RUNS,
+        };
         let count = selection.elements().filter(|count| *count > 0)?;
-        if !is_regular || selection.check(shape).is_err() {
+        if !axes.iter().all(are_few) || selection.check(shape).is_err() {
             return None;
         }
         let stored = count.checked_mul(self.stored)?;
