@@ -5,10 +5,11 @@
    again elsewhere, ``copying`` prepares copies of objects, and ``source`` opens what
    ``"file.h5:name"`` names. ``library`` binds the native
    library to h5py's copy of HDF5 and gives its lock.
-2. **Select**: ``selection`` turns the argument of ``dataset[...]`` into a dataspace, and
-   ``memory_types`` the type of an array's elements into an HDF5 type. ``reading`` and ``writing``
-   combine both, and decide whether the native library or h5py moves the elements. ``small``
-   decides which transfers are so small that h5py is faster; ``by_h5py`` carries those out.
+2. **Choose**: each dataset has a ``dataset_reader``, which lets ``native_reader`` carry out the
+   transfer in one native call, or ``h5py_reader`` a small read of objects. What both refuse takes
+   the steps below, by ``reading`` and ``writing``: ``selection`` turns the argument of
+   ``dataset[...]`` into elements or a dataspace, and ``memory_types`` the type of an array's
+   elements into an HDF5 type. ``by_h5py`` carries out what only h5py can. ``small`` has the sizes.
 3. **Submit**: ``submit`` gives the native library the dataset, the dataspace and the memory.
 4. **Wait**: :class:`penstock.Request` waits for one transfer. ``pending`` waits for those with
    which another access to the file would conflict.

@@ -144,7 +144,13 @@ class DatasetReader:
         return True
 
     def read_new(
-        self, dataset: Any, selection: Any, device: Device, stream: Any, options: OptionKeys
+        self,
+        dataset: Any,
+        selection: Any,
+        device: Device,
+        dtype: Any,
+        stream: Any,
+        options: OptionKeys,
     ) -> tuple[Any, bool]:
         """Return what :meth:`read` does, but on a device, in a placement, or with options."""
         after = stream_handle(stream)
@@ -155,7 +161,7 @@ class DatasetReader:
         while native is not None:
             # The next reader fills the same array: to free GPU memory waits for all work there.
             if made is None:
-                made = native.allocate(selection, device, after)
+                made = native.allocate(selection, device, dtype, after)
             if made is not None and native.read_into(selection, made, after, of_call, is_new=True):
                 return made[()] if on_host else made, True
             if on_host:

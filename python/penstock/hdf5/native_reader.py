@@ -184,25 +184,56 @@ class NativeReader:
         If not, they are not small. The array is then still to be filled, or ``None``. With
         ``dtype``, numbers are converted to that type.
         """
-        own = self._own or self._own_reader()
-        if dtype is not None and not isinstance(dtype, Hashable):  # of a structure
-            return None, False
-        reader = own if dtype is None or own is None else self._reader(dtype)
+        reader = self._own or self._own_reader()
+        if dtype is not None and reader is not None:
+            # That of a structure may be no key.
+            reader = self._reader(dtype) if isinstance(dtype, Hashable) else None
         return (None, False) if reader is None else reader.read(selection)
 
-    def allocate(self, selection: Any, device: Device, stream: int | None = None) -> Any | None:
+    def allocate(
+        self, selection: Any, device: Device, dtype: Any = None, stream: int | None = None
+    ) -> Any | None:
         """Return a new array for selected elements; ``None`` if they are not small.
 
-        ``None``, too, for an array of CuPy. That of a scalar has no dimensions.
+        ``None``, too, for an array of CuPy, and of a type to which the library does not convert.
+        That of a scalar has no dimensions.
 
         Args:
             selection: What ``dataset[...]`` takes.
             device: The device, or a placement.
+            dtype: The type of the elements; ``None`` for the dataset's.
             stream: The memory is used after the work that is queued there, if it is not ``None``.
         """
         own = self._own or self._own_reader()
+        is_own = dtype is None
+        if not is_own and (not isinstance(dtype, Hashable) or self._reader(dtype) is None):
+            return None
         shape = None if own is None else own.shape_of(selection)
-        return None if shape is None else self._allocate(shape, device, stream)
+        if shape is None:
+            return None
+        if isinstance(device, Placement):
+            if device.library in ("cupy", "jax"):
+                return None
+        elif device != "cuda" and is_numpy(device):
+            kind = self._stored if is_own else element_type(dtype).numpy
+            make = np.zeros if self._stored.kind == "V" else np.empty  # gaps stay as they are
+            return None if kind is None else make(shape, kind)
+        is_usual = is_own and type(device) is str and stream is None
+        known = _torch_dtypes.get(self._stored) if is_usual else None
+        if known is None or os.environ.get("PENSTOCK_ARRAYS", "torch") != "torch":
+            wanted = element_type(self._stored.newbyteorder("=") if is_own else dtype)
+            out = allocate(shape, wanted, device, stream)
+            if is_own and frameworks.is_torch(out) and out.is_cuda:
+                _torch_dtypes[self._stored] = out.dtype
+        else:
+            torch = frameworks.loaded("torch")
+            assert torch is not None
+            ordinal = None if device == "cuda" else parse_device(device)
+            name = "cuda" if ordinal is None else f"cuda:{ordinal}"
+            out = torch.empty(shape, dtype=known, device=name)
+        if is_own and self._stored.isnative and type(out) is not DeviceArray:
+            self._readers.setdefault(out.dtype, self._own)
+        return out
 
     def read_into(
         self,
@@ -341,33 +372,6 @@ class NativeReader:
             (out, self._identifier()),
             before_ns=perf_counter_ns() - began,
         )
-
-    def _allocate(
-        self, shape: tuple[int, ...], device: Device, stream: int | None = None
-    ) -> Any | None:
-        if isinstance(device, Placement):
-            if device.library in ("cupy", "jax"):
-                return None
-        elif device != "cuda" and is_numpy(device):
-            make = np.zeros if self._stored.kind == "V" else np.empty  # gaps stay as they are
-            return make(shape, self._stored)
-        is_usual = type(device) is str and stream is None
-        dtype = _torch_dtypes.get(self._stored) if is_usual else None
-        if dtype is None or os.environ.get("PENSTOCK_ARRAYS", "torch") != "torch":
-            out = allocate(shape, element_type(self._stored.newbyteorder("=")), device, stream)
-            if type(out) is DeviceArray:
-                return out
-            if frameworks.is_torch(out) and out.is_cuda:
-                _torch_dtypes[self._stored] = out.dtype
-        else:
-            torch = frameworks.loaded("torch")
-            assert torch is not None
-            ordinal = None if device == "cuda" else parse_device(device)
-            name = "cuda" if ordinal is None else f"cuda:{ordinal}"
-            out = torch.empty(shape, dtype=dtype, device=name)
-        if self._stored.isnative:
-            self._readers.setdefault(out.dtype, self._own)
-        return out
 
     def _own_reader(self) -> Reader | None:
         self._own = self._reader(self._stored)

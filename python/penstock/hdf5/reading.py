@@ -110,30 +110,28 @@ def read_placed(
     reader = reader or DatasetReader.once(dataset)
     how = _decoding(dataset, reader, dtype, cf) if cf else None
     on_host = device is None or (type(device) is str and device == HOST_DEVICE)
-    if dtype is not None:
-        if on_host and out is None and not options and stream is None:
-            found, is_filled = reader.read(dataset, selection, dtype)
-            if is_filled:
-                return found
+    if how is not None:
+        reader = reader.decoded(dataset, how)
+    found = None
+    if out is not None:
+        is_place_known = device is None or (on_host and type(out) is np.ndarray)
+        may_fill = dtype is None and is_place_known
+        if may_fill and reader.read_into(dataset, selection, out, stream, options):
+            return out
+    elif on_host and not options and stream is None:
+        found, is_filled = reader.read(dataset, selection, dtype)
+        if is_filled:
+            return found
     else:
-        if how is not None:
-            reader = reader.decoded(dataset, how)
-        if out is not None:
-            is_place_known = device is None or (on_host and type(out) is np.ndarray)
-            if is_place_known and reader.read_into(dataset, selection, out, stream, options):
-                return out
-        elif not on_host or options or stream is not None:
-            found, is_filled = reader.read_new(dataset, selection, device, stream, options)
-            if is_filled:
-                return found
-            if found is not None:
-                return read_described(
-                    dataset, selection, found, None, None, stream, options, is_new=True, how=how
-                )
-        else:
-            found, is_filled = reader.read(dataset, selection)
-            return found if is_filled else read_new(dataset, selection, found, how)
-    return read_described(dataset, selection, out, device, dtype, stream, options, how=how)
+        found, is_filled = reader.read_new(dataset, selection, device, dtype, stream, options)
+        if is_filled:
+            return found
+    if found is not None:  # another way fills it
+        out, device, dtype = found, None, None
+    is_new = found is not None
+    return read_described(
+        dataset, selection, out, device, dtype, stream, options, is_new=is_new, how=how
+    )
 
 
 def read_new(dataset: Any, selection: Any, out: Any, how: Decoding | None = None) -> Any:
