@@ -221,6 +221,17 @@ impl Library {
             Some(status) if !self.fallback.contains(&status) => status,
             _ => gil::without(py, move || call(flags)),
         };
+        self.outcome(py, status, report)
+    }
+
+    /// Returns the report of a read or write; `None` if the fallback path carries it out.
+    ///
+    /// # Errors
+    /// The error of the library, or that of a file object of Python by which HDF5 reads and writes.
+    fn outcome(&self, py: Python<'_>, status: c_int, report: Report) -> PyResult<Option<Report>> {
+        if let Some(raised) = PyErr::take(py) {
+            return Err(raised);
+        }
         if self.fallback.contains(&status) {
             return Ok(None);
         }
@@ -259,13 +270,7 @@ impl Library {
         } else {
             gil::without(py, call)
         };
-        if self.fallback.contains(&status) {
-            return Ok(None);
-        }
-        if status != 0 {
-            self.check.call1(py, (status,))?;
-        }
-        Ok(Some(report))
+        self.outcome(py, status, report)
     }
 
     /// Returns the shape that a dataset has now. The caller holds HDF5's lock.

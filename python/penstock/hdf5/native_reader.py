@@ -328,9 +328,10 @@ class NativeReader:
         if math.prod(found.shape) * array.itemsize > small.LIMIT:
             return False
         try:
-            return self._write(own, selection, np.array(np.broadcast_to(array, found.shape)))
+            spread = np.broadcast_to(array, found.shape).copy()
         except ValueError:  # another way says why
             return False
+        return self._write(own, selection, spread)
 
     def _write(self, own: Reader, selection: Any, array: np.ndarray[Any, Any]) -> bool:
         is_written = own.write(selection, array, self._readers)

@@ -22,7 +22,7 @@ from penstock.hdf5.library import (
     lock_if_writable,
 )
 from penstock.hdf5.source import opened, takes_name
-from penstock.hdf5.submit import SubmitOptions, TypedMemory, readers, submit
+from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
 from penstock.placement import (
     HOST_DEVICE,
     Device,
@@ -160,23 +160,19 @@ def read_described(
     check_dataset(dataset)
     submit_options = SubmitOptions.of(stream, options)
     new_on_host = out is None and is_numpy(device)
-    readers.append(None)
-    try:
-        with lock_if_writable(dataset):
-            reading = _start(
-                dataset,
-                selection,
-                out,
-                device,
-                dtype,
-                submit_options,
-                blocking=True,
-                is_new=is_new,
-                how=how,
-            )
-            found = transfer.finish(reading.request)
-    finally:
-        readers.pop()
+    with lock_if_writable(dataset):
+        reading = _start(
+            dataset,
+            selection,
+            out,
+            device,
+            dtype,
+            submit_options,
+            blocking=True,
+            is_new=is_new,
+            how=how,
+        )
+        found = transfer.finish(reading.request)
     if reading.view is not None:
         transfer.complete(reading.view, reading.copy_back)
     is_scalar = new_on_host and isinstance(found, np.ndarray) and reading.single

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from time import perf_counter_ns
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,18 +11,12 @@ from penstock._options import OptionKeys, resolve
 from penstock.arrays import View, c_strides
 from penstock.errors import check
 from penstock.hdf5 import dropped, native_reader, small
-from penstock.hdf5.library import holds_objects, lock, seems_writable
+from penstock.hdf5.library import lock, seems_writable
 from penstock.hdf5.selection import Selection
 from penstock.request import Finished, Request
 from penstock.streams import stream_handle, wait_for
 
 A = TypeVar("A")
-
-
-readers: list[None] = []
-"""An item for each thread that is reading. Several do not hold the lock to the end of a read."""
-
-os.register_at_fork(after_in_child=readers.clear)
 
 
 class SubmitOptions(NamedTuple):
@@ -181,19 +174,11 @@ def _is_one_call(dataset: Any, selection: Selection, nbytes: int) -> bool:
     """Whether one call that holds the lock to its end may move these bytes of host memory.
 
     The calling thread takes part, and no worker has to be woken. While a file is open only for
-    reading, other threads may use the lock to read it as well, so the call may take no longer than
-    it saves by not waking a worker. Decoding takes longer than copying, so its limit is lower.
+    reading, other threads may use the lock to read it as well, so fewer bytes may hold it up.
     """
-    if nbytes > small.ROWS:
+    if nbytes > (small.ROWS if seems_writable(dataset) else small.DECODED):
         return False
-    if nbytes and selection.span * (nbytes // selection.count) > small.SPAN:
-        return False
-    has_others = len(readers) > 1
-    if (nbytes <= small.DECODED and not has_others) or seems_writable(dataset):
-        return True
-    if has_others:
-        return False
-    return not (holds_objects(dataset) or dataset.id.get_create_plist().get_nfilters())
+    return not nbytes or selection.span * (nbytes // selection.count) <= small.SPAN
 
 
 def _move(

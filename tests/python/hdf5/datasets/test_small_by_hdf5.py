@@ -1,0 +1,127 @@
+"""Small reads and writes of datasets that may change: HDF5 itself carries them out."""
+
+from __future__ import annotations
+
+import io
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+
+ROWS = np.arange(4000, dtype="i4").reshape(200, 20)
+
+
+@pytest.fixture
+def file(tmp_path):
+    with ps.File(tmp_path / "f.h5", "w") as made:
+        keys = {"chunks": (16, 20), "maxshape": (None, 20), "compression": "gzip"}
+        made.h5py.create_dataset("x", data=ROWS, **keys)
+        yield made
+
+
+def by_hdf5() -> bool:
+    return ps.last_report().route == "hdf5" and "HDF5 is faster" in ps.last_report().note
+
+
+@pytest.mark.parametrize("selection", [np.s_[3], np.s_[3, 4], np.s_[5:9, ::3], [1, 2, 7], ...])
+@pytest.mark.parametrize("dtype", [None, "f8", ">i2", "u1"])
+def test_few_elements_are_those_of_h5py(file, selection, dtype):
+    theirs = file["x"].h5py[selection] if dtype is None else file["x"].h5py.astype(dtype)[selection]
+    ours = file["x"].read(selection, dtype=dtype)
+    assert by_hdf5()
+    assert type(ours) is type(theirs)
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_array_equal(ours, theirs)
+    out = np.zeros((2, *np.shape(theirs)), theirs.dtype)
+    file["x"].read(selection, out=out[1, ...])
+    np.testing.assert_array_equal(out[1], theirs)
+    assert not out[0].any()
+
+
+@pytest.mark.parametrize(
+    ("selection", "value"),
+    [
+        (3, 7),
+        (np.s_[3, 4], np.float32(2.5)),
+        (np.s_[5:9], np.arange(20)),
+        (np.s_[5:9, ::7], np.arange(24, dtype="f4")[::2].reshape(4, 3)),
+        (np.s_[2:4, 0], [1, 2]),
+        ([1, 2, 7], np.ones((3, 20), ">i4")),
+    ],
+)
+def test_few_elements_are_written_as_by_h5py(file, selection, value):
+    file["x"][selection] = value
+    assert by_hdf5()
+    expected = ROWS.copy()
+    expected[selection] = value
+    np.testing.assert_array_equal(file["x"].h5py[...], expected)
+
+
+def test_the_shape_is_that_of_the_moment(file):
+    dataset = file["x"]
+    assert dataset[-1, -1] == 3999
+    dataset.resize(300, axis=0)
+    dataset[-1] = 5
+    assert dataset[-1].tolist() == [5] * 20
+    dataset.h5py.resize(100, axis=0)
+    assert dataset[-1, 0] == 1980
+    with pytest.raises((IndexError, ValueError)):
+        dataset[100]
+
+
+def test_a_small_transfer_comes_after_the_pending_ones(file):
+    dataset = file["x"]
+    written = dataset.write_async(ROWS + 1)
+    np.testing.assert_array_equal(dataset[3], ROWS[3] + 1)
+    read = dataset.read_async()
+    dataset[3] = 0
+    np.testing.assert_array_equal(read.wait(), ROWS + 1)
+    written.wait()
+    assert not dataset[3].any()
+
+
+def test_single_elements_are_for_a_transfer(file):
+    mask = np.zeros(ROWS.shape, bool)
+    mask[3, 4] = mask[100, 7] = True
+    assert file["x"][mask].tolist() == ROWS[mask].tolist()
+
+
+def test_a_durable_write_is_no_small_one(file):
+    with ps.options(durable=True):
+        file["x"][3] = 1
+    assert "HDF5 is faster" not in ps.last_report().note
+    assert file["x"][3].tolist() == [1] * 20
+
+
+def test_an_array_that_is_given_keeps_what_was_never_written(file):
+    keys = {"chunks": (10,), "fill_time": "never"}
+    made = ps.File(file.h5py).create_dataset("holes", shape=(40,), dtype="i4", **keys)
+    made[:10] = 1
+    out = np.full(20, 7, "i4")
+    made.read(np.s_[:20], out=out)
+    assert out.tolist() == [1] * 10 + [7] * 10
+    assert made[:20].tolist() == [1] * 10 + [0] * 10
+
+
+class Failing(io.BytesIO):
+    fails = False
+
+    def readinto(self, buffer):
+        if self.fails:
+            raise KeyError("of the file object")
+        return super().readinto(buffer)
+
+
+def test_an_exception_of_a_file_object_is_raised():
+    memory = Failing()
+    with h5py.File(memory, "w") as made:
+        made.create_dataset("x", data=np.arange(1 << 16), chunks=(1 << 14,))
+    with h5py.File(memory, "r+") as opened:
+        assert ps.read(opened["x"], 3) == 3
+        memory.fails = True
+        with pytest.raises(KeyError, match="of the file object"):
+            ps.read(opened["x"], 1 << 15)
+        memory.fails = False
+        assert ps.read(opened["x"], 1 << 15) == 1 << 15
