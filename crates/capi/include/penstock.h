@@ -539,8 +539,8 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * penstock_reader_read reads on the calling thread, with workers where that is faster. It returns
  * PENSTOCK_PENDING, and does nothing, if the read is for penstock_dataset_read_selected: if the dataset may change, if
  * it has more than 64 MiB, if a pending operation comes first, if the memory or the stream may make the thread wait
- * for other requests, if penstock_hdf5_forget was called, or with PENSTOCK_STREAM_WAITS. The type of the array
- * is ignored. After HDF5 has closed the file, it returns PENSTOCK_ERR_INVALID, even if the file is open again; a
+ * for other requests, if penstock_hdf5_forget was called, or with PENSTOCK_STREAM_WAITS. The type of the array is
+ * ignored, but for reads by HDF5. After HDF5 has closed the file, it returns PENSTOCK_ERR_INVALID, even if the file is open again; a
  * file that is closed during the read is an error of the program.
  *
  * With PENSTOCK_ONLY_CACHED, a flag of penstock_reader_read alone, the read takes place only if it copies
@@ -549,13 +549,13 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  *
  * With PENSTOCK_MAY_CALL_HDF5, a flag of penstock_reader_read alone, HDF5 reads what cannot be read without it, if it
  * is small: into dense host memory, elements of the type of the array, which is `type`. The caller holds HDF5's lock
- * and has the dataset and `type` open. PENSTOCK_PENDING means that it is not small, or that HDF5 failed, in which case
- * an unknown part of the memory has changed.
+ * and has the dataset and `type` open. PENSTOCK_PENDING means that it is not small. After a failure of HDF5, an unknown
+ * part of the memory has changed.
  *
  * penstock_reader_write has HDF5 write the elements of a small part of a dataset from dense host memory, of the type
  * of the array, which is `type`. The caller holds HDF5's lock and has the dataset and `type` open. PENSTOCK_PENDING
- * means that the write is for penstock_dataset_write_selected: it is not small, it has to be durable, Penstock has to
- * choose the filters of chunks itself, or HDF5 failed, in which case an unknown part of the dataset has changed.
+ * means that the write is for penstock_dataset_write_selected: it is not small, it has to be durable, or Penstock has to
+ * choose the filters of chunks itself. After a failure of HDF5, an unknown part of the dataset has changed.
  *
  * penstock_reader_describe writes what the reader knows of the dataset.
  *

@@ -1,4 +1,4 @@
-//! Readers: reads of one dataset, without HDF5.
+//! Readers: reads of one dataset, and small writes, that need no description of it each time.
 
 use std::ffi::{c_int, c_void};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use penstock_array::Selection;
 use penstock_array::execute::SubmitOptions;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::{chunk_cache_bytes, merged_options, refuse_fork};
+use penstock_engine::{chunk_cache_bytes, options_without_engine, refuse_fork};
 use penstock_hdf5::dataset::ByteOrder;
 use penstock_hdf5::transfer::{self, Buffer, HostMemory, ReadShape, Reader};
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
@@ -121,6 +121,7 @@ unsafe extern "C" fn penstock_reader_describe(reader: *mut CReader, facts: *mut 
     // SAFETY: by contract of this function.
     guard(|| unsafe {
         refuse_fork()?;
+        place_of(facts.cast::<usize>(), "facts")?;
         structs::check_size(facts.cast(), "reader_facts")?;
         let reader = READERS.get(reader)?;
         let number = reader.number();
@@ -155,6 +156,7 @@ unsafe extern "C" fn penstock_reader_shape(
             let rank = shape.len();
             return Err(Error::invalid(format!("the dataset has {rank} dimensions")));
         }
+        place_of(lengths, "lengths")?;
         for (at, length) in shape.iter().enumerate() {
             lengths.add(at).write(*length);
         }
@@ -178,7 +180,7 @@ unsafe extern "C" fn penstock_reader_write(
         let Some(write) = PartArguments::check(&reader, selection, array, submit)? else {
             return Ok(PENDING);
         };
-        if merged_options(write.with.options)?.durable == Some(true) {
+        if options_without_engine(write.with.options)?.durable == Some(true) {
             return Ok(PENDING);
         }
         let memory = write.memory(Operation::Write);

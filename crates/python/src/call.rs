@@ -216,8 +216,9 @@ impl Library {
                 )
             }
         };
-        let status = match to.is_brief.then(|| call(flags | ONLY_CACHED)) {
-            _ if flags & MAY_CALL_HDF5 != 0 && to.is_brief => call(flags),
+        // HDF5 may decode a chunk, or wait for a pending request that takes the GIL.
+        let is_brief = to.is_brief && flags & MAY_CALL_HDF5 == 0;
+        let status = match is_brief.then(|| call(flags | ONLY_CACHED)) {
             Some(status) if !self.fallback.contains(&status) => status,
             _ => gil::without(py, move || call(flags)),
         };
@@ -265,11 +266,7 @@ impl Library {
                 write(reader as *mut c_void, selection, array, report)
             }
         };
-        let status = if to.is_brief {
-            call()
-        } else {
-            gil::without(py, call)
-        };
+        let status = gil::without(py, call);
         self.outcome(py, status, report)
     }
 
@@ -338,6 +335,11 @@ impl Library {
         } else {
             self.parse.bind(py).call1((options,))?.extract()
         }
+    }
+
+    /// Stores the report of a read of no elements.
+    pub(crate) fn remember_nothing(&self, py: Python<'_>) -> PyResult<()> {
+        self.remember(py, Report::empty(self.report_size))
     }
 
     /// Stores a report as the last one of the thread or task.

@@ -197,6 +197,13 @@ impl Tensor {
         Some(self.data.expose_provenance() + self.byte_offset as usize)
     }
 
+    /// Returns whether the elements are complex numbers.
+    pub(crate) fn is_complex(&self) -> bool {
+        /// `kDLComplex`
+        const COMPLEX: u8 = 5;
+        self.dtype.code == COMPLEX
+    }
+
     /// Returns the bytes of an element.
     pub(crate) fn itemsize(&self) -> usize {
         (usize::from(self.dtype.bits) * usize::from(self.dtype.lanes)).div_ceil(8)

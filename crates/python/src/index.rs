@@ -478,15 +478,6 @@ impl Elements {
         std::ptr::from_ref(&self.selection).expose_provenance()
     }
 
-    /// Return whether slices select consecutive indices of the first dimension of a dataset of this
-    /// shape, and all of the others.
-    fn is_rows(&self, shape: Vec<u64>) -> bool {
-        let mut others = self.axes.iter().zip(&shape).skip(1);
-        self.lists.is_empty()
-            && self.axes.first().is_some_and(|axis| axis.step == 1)
-            && others.all(|(axis, length)| axis.count == *length)
-    }
-
     /// Return the number of elements between the first and the last index of each dimension.
     fn span(&self, shape: Vec<u64>) -> u128 {
         let spans = self

@@ -186,6 +186,10 @@ impl Classes {
                 found
             }
         };
+        // A conjugate has the memory of the other numbers.
+        if described.is_complex() && tensor.call_method0(intern!(py, "is_conj"))?.is_truthy()? {
+            return Ok(None);
+        }
         // SAFETY: the tensor lives, and no other code has changed it since it was described.
         let Some(address) = (unsafe { described.address_in_c_order(shape) }) else {
             return Ok(None);

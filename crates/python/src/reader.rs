@@ -107,16 +107,21 @@ impl Reader {
         let Some(shape) = self.shape_now(py)? else {
             return Ok((None, false));
         };
-        let Some(selected) = self.select(index, &shape)? else {
+        let Some(selected) = Elements::parse(index, &shape)? else {
             return Ok((None, false));
         };
-        if self
-            .bytes(&selected)
-            .is_none_or(|bytes| bytes > self.at_once)
-        {
+        let bytes = self.bytes(&selected);
+        if !selected.is_plain() || bytes.is_none_or(|bytes| bytes > self.at_once) {
             return Ok((None, false));
         }
         let array = empty(py, selected.shape(), dtype)?;
+        if bytes == Some(0) {
+            let is_open = self.is_open(py)?;
+            if is_open {
+                self.library.get().remember_nothing(py)?;
+            }
+            return Ok((is_open.then(|| array.into_any()), is_open));
+        }
         let mut to = self.to_host(&selected, &shape, address_of(&array), 0);
         to.flags = self.flags | ZERO_HOLES;
         // SAFETY: a new array of the selected shape and of the reader's type.
@@ -211,12 +216,15 @@ impl Reader {
         };
         let reader = reader.get();
         let bytes = reader.bytes(&selected);
+        if bytes.is_none_or(|bytes| bytes > self.at_once) {
+            return Ok(Some(false));
+        }
         let from = Destination {
             address,
             element: reader.element,
             stream: 0,
             flags: 0,
-            is_brief: bytes.is_some_and(|bytes| bytes <= self.brief),
+            is_brief: false,
             options: 0,
         };
         let library = self.library.get();
@@ -434,10 +442,8 @@ impl Reader {
                 if !self.is_open(py)? {
                     return Ok(false);
                 }
-                let bytes = self.bytes(selected);
                 let with_hdf5 = Destination {
                     flags: to.flags | MAY_CALL_HDF5,
-                    is_brief: bytes.is_some_and(|bytes| bytes <= self.brief),
                     ..*to
                 };
                 // SAFETY: passed on; the lock of HDF5 is held.

@@ -138,10 +138,16 @@ class DatasetReader:
     def write(self, dataset: Any, selection: Any, array: Any) -> bool:
         """Write few elements, without options; return false if another way may be faster."""
         native = None if self._how is not None or current() else self._opened(dataset)
-        if native is None or not native.write(selection, array):
+        if native is None:
             return False
-        dropped.watch(dataset)
-        return True
+        with lock():
+            is_written = True
+            try:
+                is_written = native.write(selection, array)
+            finally:
+                if is_written:  # HDF5 may buffer the elements
+                    dropped.watch(dataset)
+            return is_written
 
     def read_new(
         self,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Hashable
 from functools import cache
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
@@ -25,7 +24,9 @@ from penstock.errors import check
 from penstock.hdf5 import memory_types, small
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import lock, seems_writable
+from penstock.hdf5.selection import split
 from penstock.placement import Device, Placement, allocate, is_numpy, parse_device
+from penstock.records import in_c_order
 from penstock.report import remember
 from penstock.request import Request
 
@@ -93,10 +94,21 @@ _NUMBERS: Final = {
 _KINDS: Final = "biufcSV"
 """The kinds of elements that NumPy holds itself, and HDF5 has types for."""
 
-_NUMBERS_OF_PYTHON: Final = (bool, int, float, complex, np.generic, list, tuple)
 
-_facts = ffi.new("penstock_reader_facts *", {"struct_size": ffi.sizeof("penstock_reader_facts")})
-"""Where the library describes a reader; used under HDF5's lock."""
+def _is_native(dtype: np.dtype[Any]) -> bool:
+    """Whether NumPy holds elements of a type itself: numbers, enumerations, bytes, structures."""
+    if dtype.hasobject or dtype.subdtype or dtype.kind not in _KINDS:
+        return False
+    return dtype.kind == "S" or set(dtype.metadata or ()) <= {"enum"}
+
+
+class _Field(NamedTuple):
+    """The key of the reader of a field."""
+
+    name: str
+
+
+_NUMBERS_OF_PYTHON: Final = (bool, int, float, complex, np.generic, list, tuple)
 
 
 class NativeReader:
@@ -143,9 +155,7 @@ class NativeReader:
             return numbers
         shape, stored = identifier.shape, _stored_type(identifier.get_type())
         dtype = stored.numpy
-        if not shape or dtype.kind not in _KINDS or dtype.hasobject or dtype.metadata:
-            return None
-        if dtype.subdtype is not None:
+        if not shape or not _is_native(dtype):
             return None
         if how is None:
             return cls(identifier, shape, dtype, stored.kind)
@@ -160,19 +170,18 @@ class NativeReader:
         """Make a reader of machine numbers, whose type the library describes itself."""
         place = _new_place()
         with lock():
-            opened = _open(identifier, 0, None, place)
-            if opened:
-                check(lib.penstock_reader_describe(place[0], _facts))
-                dtype = _NUMBERS.get((_facts.number, _facts.order, _facts.size))
-                if dtype is not None and _facts.rank:
-                    is_fixed = bool(_facts.ways & _WITHOUT_HDF5)
-                    lengths = ffi.unpack(_facts.shape, _facts.rank) if is_fixed else ()
-                    shape = tuple(lengths) or identifier.shape
-                    made = cls(identifier, shape, dtype)
-                    made._own = made._made(identifier, place, (0, dtype, dtype.itemsize), None)
-                    made._readers[dtype] = made._own
-                    return made
-        return None
+            facts = _open(identifier, 0, None, place)
+            if facts is None or not facts.rank:
+                return None
+            dtype = _NUMBERS.get((facts.number, facts.order, facts.size))
+            if dtype is None:
+                return None
+            is_fixed = bool(facts.ways & _WITHOUT_HDF5)
+            shape = tuple(ffi.unpack(facts.shape, facts.rank)) if is_fixed else identifier.shape
+            made = cls(identifier, shape, dtype)
+            made._own = made._made(identifier, place, (0, dtype, dtype.itemsize), None, facts)
+        made._readers[dtype] = made._own
+        return made
 
     def is_forgotten(self) -> bool:
         """Whether the library has forgotten the dataset, so that this reads nothing any more."""
@@ -186,9 +195,21 @@ class NativeReader:
         """
         reader = self._own or self._own_reader()
         if dtype is not None and reader is not None:
-            # That of a structure may be no key.
-            reader = self._reader(dtype) if isinstance(dtype, Hashable) else None
-        return (None, False) if reader is None else reader.read(selection)
+            reader = self._reader(dtype)
+        if reader is None:
+            return None, False
+        made, is_filled = reader.read(selection)
+        if not is_filled and self._stored.names is not None and dtype is None:
+            return self._read_field(selection)
+        return made, is_filled
+
+    def _read_field(self, selection: Any) -> tuple[Any, bool]:
+        """Do what :meth:`read` does for a selection that names a field."""
+        indices, names = split(selection)
+        if len(names) != 1 or names[0] not in (self._stored.names or ()):
+            return None, False
+        reader = self._reader(_Field(names[0]))
+        return (None, False) if reader is None else reader.read(indices)
 
     def allocate(
         self, selection: Any, device: Device, dtype: Any = None, stream: int | None = None
@@ -206,7 +227,7 @@ class NativeReader:
         """
         own = self._own or self._own_reader()
         is_own = dtype is None
-        if not is_own and (not isinstance(dtype, Hashable) or self._reader(dtype) is None):
+        if not is_own and self._reader(dtype) is None:
             return None
         shape = None if own is None else own.shape_of(selection)
         if shape is None:
@@ -318,17 +339,19 @@ class NativeReader:
         if array.dtype.kind not in _KINDS or array.dtype.hasobject:
             return False
         if not array.flags.c_contiguous and array.nbytes <= small.LIMIT:
-            array = array.copy()
+            array = in_c_order(array)
         if self._write(own, selection, array):
             return True
         identifier = self._identifier()
-        found = None if identifier is None else elements(identifier.shape, selection)
+        if identifier is None or not identifier.valid:
+            return False
+        found = elements(identifier.shape, selection)
         if found is None or not found.is_regular or array.shape == found.shape:
             return False
         if math.prod(found.shape) * array.itemsize > small.LIMIT:
             return False
         try:
-            spread = np.broadcast_to(array, found.shape).copy()
+            spread = in_c_order(np.broadcast_to(array, found.shape))
         except ValueError:  # another way says why
             return False
         return self._write(own, selection, spread)
@@ -387,6 +410,8 @@ class NativeReader:
             return self._readers[dtype]
         except KeyError:
             pass  # it is not a context of an error below
+        except TypeError:  # the type of a structure that is no key
+            return None
         return self._open(dtype)
 
     def _open(self, dtype: Any) -> Reader | None:
@@ -400,28 +425,39 @@ class NativeReader:
             raise
 
     def _opened(self, dtype: Any) -> Reader | None:
-        wanted = element_type(dtype)
-        kind = memory_types.memory_type(wanted, self._stored)
-        if kind is None or memory_types.needs_numpy(self._stored, wanted.numpy):
+        stored, name = self._stored, None
+        if isinstance(dtype, _Field):
+            name, stored = dtype.name, stored[dtype.name]
+            if not _is_native(stored):
+                return None
+        wanted = element_type(dtype if name is None else stored)
+        if wanted.numpy is not None and wanted.numpy != stored and wanted.numpy.kind not in "biufc":
             return None
-        is_same = wanted.numpy == self._stored
-        if self._rules is not None and not is_same:
+        kind = memory_types.memory_type(wanted, stored)
+        if kind is None or memory_types.needs_numpy(stored, wanted.numpy):
             return None
-        if not is_same and self._stored.kind not in "iuf":
+        is_same = wanted.numpy == stored
+        is_number = stored.kind in "iuf" and not stored.metadata
+        if not is_same and (self._rules is not None or not is_number):
             return None
+        if name is not None:
+            kind = memory_types.field_type(kind, name)
         identifier = self._identifier()
         if identifier is None:
             return None
-        if self._kind is None:
-            self._kind = _stored_type(identifier.get_type()).kind
-        if not memory_types.converts(self._kind, kind, wanted):
-            return None
         place = _new_place()
         with lock():
-            if not _open(identifier, kind.id, self._rules, place):
+            if not identifier.valid:
                 return None
-            check(lib.penstock_reader_describe(place[0], _facts))
-            made = self._made(identifier, place, (kind.id, wanted.numpy, kind.get_size()), kind)
+            if self._kind is None:
+                self._kind = _stored_type(identifier.get_type()).kind
+            if not memory_types.converts(self._kind, kind, wanted):
+                return None
+            facts = _open(identifier, kind.id, self._rules, place)
+            if facts is None:
+                return None
+            element = (kind.id, wanted.numpy, kind.get_size())
+            made = self._made(identifier, place, element, kind, facts)
         self._readers[dtype] = made
         return made
 
@@ -431,13 +467,13 @@ class NativeReader:
         place: CData,
         element: tuple[int, np.dtype[Any] | None, int],
         kind: Any,
+        facts: CData,
     ) -> Reader:
-        """Return the native reader of elements: HDF5's identifier, NumPy's type and bytes.
-
-        The caller holds the lock, and the library has described the reader.
-        """
+        """Return the native reader of elements: HDF5's identifier, NumPy's type and bytes."""
         number, dtype, itemsize = element
-        self.is_fixed = bool(_facts.ways & _WITHOUT_HDF5)
+        is_fixed = bool(facts.ways & _WITHOUT_HDF5)
+        if self._own is None:
+            self.is_fixed = is_fixed
         is_plain = kind is None or (self._rules is None and kind.equal(self._kind))
         pieces: int = lib.penstock_reader_pieces(place[0], small.BRIEF) if is_plain else 0
         self._places.append(place)
@@ -447,8 +483,8 @@ class NativeReader:
             owner=(place, kind),
             dataset=identifier,
             rank=len(self.shape),
-            shape=self.shape if self.is_fixed else None,
-            lock=lock() if _facts.ways & _WITH_HDF5 else None,
+            shape=self.shape if is_fixed else None,
+            lock=lock() if facts.ways & _WITH_HDF5 else None,
             element=number,
             dtype=dtype,
             itemsize=itemsize,
@@ -460,17 +496,24 @@ class NativeReader:
         )
 
 
+_SIZE_OF_FACTS: Final = ffi.sizeof("penstock_reader_facts")
 _WITHOUT_HDF5: Final = 1
 _WITH_HDF5: Final = 2
 
 
-def _open(identifier: Any, kind: int, rules: CData | None, place: CData) -> bool:
-    """Open a ``penstock_reader``, under the lock of HDF5, and return whether there is one."""
+def _open(identifier: Any, kind: int, rules: CData | None, place: CData) -> CData | None:
+    """Open a ``penstock_reader``, under the lock of HDF5, and return what it knows; or ``None``."""
     decoding = NULL if rules is None else rules
     status = lib.penstock_reader_open_decoded(identifier.id, kind, decoding, place)
     if status not in FALLBACK_STATUSES:
         check(status)
-    return bool(place[0] != NULL)
+    if place[0] == NULL:
+        return None
+    # A signal handler may open another reader in between.
+    facts = ffi.new("penstock_reader_facts *")
+    facts.struct_size = _SIZE_OF_FACTS
+    check(lib.penstock_reader_describe(place[0], facts))
+    return facts
 
 
 def _new_place() -> CData:
@@ -533,7 +576,7 @@ def read_once(
     """
     place = _new_place()
     with lock():
-        if not _open(dataset.id, kind.id, rules, place):
+        if _open(dataset.id, kind.id, rules, place) is None:
             return None
     flags |= request.CALLER_WAITS if stream is None else _AFTER_STREAM
     handle = NULL if stream is None else pointer(stream)

@@ -74,10 +74,6 @@ class Runs:
         """The number of elements."""
         return self.count
 
-    def is_rows(self, shape: tuple[int, ...]) -> bool:
-        """Whether these are whole indices of the first dimension, which is never known."""
-        return False
-
 
 def _merged(
     starts: NDArray[np.int64], positions: NDArray[np.int64], lengths: NDArray[np.int64]

@@ -52,19 +52,6 @@ class Selection:
             return isinstance(self.parsed, SimpleSelection)
         return self.elements is None or self.elements.is_grid
 
-    @property
-    def is_rows(self) -> bool:
-        """Whether the elements are those of consecutive indices of the first dimension."""
-        if self.elements is None:
-            return self.parsed is None
-        return self.elements.is_rows(self.extent)
-
-    def chunks(self, chunk: tuple[int, ...]) -> int:
-        """Return the number of chunks of this shape with elements that slices select, or of all."""
-        if isinstance(self.elements, Elements):
-            return self.elements.chunks(chunk)
-        return math.prod(-(-n // side) for n, side in zip(self.extent, chunk, strict=True))
-
     def check_broadcast(self, shape: tuple[int, ...]) -> None:
         """Raise TypeError unless an array of this shape can be broadcast to the selection."""
         if shape == self.shape:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import signal
+import threading
 
 import h5py
 import numpy as np
@@ -103,6 +105,81 @@ def test_an_array_that_is_given_keeps_what_was_never_written(file):
     made.read(np.s_[:20], out=out)
     assert out.tolist() == [1] * 10 + [7] * 10
     assert made[:20].tolist() == [1] * 10 + [0] * 10
+
+
+def test_other_threads_run_while_a_small_read_waits(file):
+    noise = np.random.default_rng(1).integers(0, 1 << 20, (4000, 2000), dtype="i4")
+    keys = {"chunks": (100, 2000), "compression": "gzip", "compression_opts": 9}
+    made = ps.File(file.h5py).create_dataset("large", shape=noise.shape, dtype="i4", **keys)
+    steps, ends = [0], threading.Event()
+
+    def count() -> None:
+        while not ends.wait(0.001):
+            steps[0] += 1
+
+    other = threading.Thread(target=count)
+    other.start()
+    written = made.write_async(noise)
+    before = steps[0]
+    assert made[3999, 1999] == noise[3999, 1999]
+    seen = steps[0] - before
+    ends.set()
+    other.join()
+    written.wait()
+    assert seen > 10
+
+
+def test_a_signal_handler_that_opens_another_reader_changes_nothing(file):
+    kinds = ["f8", "i1", ">u2", "i8"] * 50
+    for number, kind in enumerate(kinds):
+        file.h5py[f"d{number}"] = np.arange(1, 5).astype(kind)
+    read = 0
+
+    def handle(*_: object) -> None:
+        nonlocal read
+        read += 1
+        assert file[f"d{read % 200}"][...].tolist() == [1, 2, 3, 4]
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0003)
+    try:
+        for _ in range(5):
+            for number, kind in enumerate(kinds):
+                found = file[f"d{number}"][...]
+                assert (found.dtype, found.tolist()) == (np.dtype(kind), [1, 2, 3, 4])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert read
+
+
+def test_a_field_is_read_from_few_structures(file):
+    values = np.array([(1, 2.5, b"ab"), (3, 4.5, b"c")], [("a", "i4"), ("b", ">f8"), ("s", "S3")])
+    made = ps.File(file.h5py)
+    made.h5py["records"] = values
+    for name in ("a", "b", "s"):
+        for selection in (name, (name, 1), np.s_[0:1, name], (..., name)):
+            ours, theirs = made["records"][selection], made["records"].h5py[selection]
+            assert by_hdf5()
+            assert type(ours) is type(theirs)
+            assert ours.dtype == theirs.dtype
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("close", [lambda file: file.close(), lambda file: file.h5py.close()])
+def test_a_transfer_of_a_closed_dataset_says_so(file, close):
+    dataset = file["x"]
+    assert dataset[3, 4] == 64
+    close(file)
+    for call in (
+        lambda: dataset[3],
+        lambda: dataset.read(3, dtype="f8"),
+        lambda: dataset.read(3, out=np.zeros(20, "f4")),
+        lambda: dataset.write(np.zeros(20), 3),
+        lambda: dataset.write(0, 3),
+    ):
+        with pytest.raises(ps.InvalidError, match="closed"):
+            call()
 
 
 class Failing(io.BytesIO):

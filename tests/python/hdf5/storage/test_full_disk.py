@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.hdf5 import small
 
 pytestmark = pytest.mark.usefixtures("penstock_arrays", "nothing_is_small")
 
@@ -69,6 +70,25 @@ def test_a_full_disk_is_reported_with_errno_file_and_range(disk, device, layout,
     assert caught.value.length > 0
     assert "free space" in caught.value.remedy
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("operation", ["read", "write"])
+def test_a_chunk_that_hdf5_cannot_write_first_is_an_error(disk, monkeypatch, operation):
+    monkeypatch.setattr(small, "LIMIT", 128 << 10)
+    with ps.File(disk / "f.h5", "w") as file:
+        keys = {"chunks": (200_000,), "rdcc_nbytes": 1_700_000}  # one chunk fits HDF5's cache
+        dataset = file.create_dataset("x", (800_000,), "f8", **keys)
+        dataset[:10] = 1
+        file.flush()
+        room = os.statvfs(disk)
+        (disk / "rest").write_bytes(bytes(room.f_bavail * room.f_bsize - 4096))
+        dataset[300_000:300_010] = 2  # stays in the cache
+        with pytest.raises(ps.NoSpaceError) as caught:
+            dataset[:10] if operation == "read" else dataset.__setitem__(0, 3)
+        (disk / "rest").unlink()
+        (disk / "filler").unlink()
+    assert caught.value.path == str(disk / "f.h5")
+    assert "/x" in str(caught.value)
 
 
 def test_what_the_connector_could_not_allocate_is_not_written_by_another_interface(disk, device):

@@ -11,7 +11,7 @@ use penstock_sys::hdf5::{H5T_FLOAT, H5T_INTEGER, Hdf5, hid_t};
 use super::cached_reader::{CachedReader, PlannedRead};
 use super::handle::TransferHandle;
 use super::small_by_hdf5::{HostMemory, SmallByHdf5};
-use crate::dataset::{DatasetInfo, MachineNumber, TouchedChunks};
+use crate::dataset::{Common, DatasetInfo, MachineNumber, TouchedChunks};
 use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
 use crate::transfer::hdf5_state::inside;
@@ -54,7 +54,11 @@ impl Reader {
             let info = match &described {
                 Some(known) => &known.info,
                 None => {
-                    read = DatasetInfo::read(&session, dataset).ok()?;
+                    // HDF5 looks for the name of a dataset without one in the whole file.
+                    let name = Some(String::new());
+                    read = DatasetInfo::read_among(&session, dataset, name, &mut Common::default())
+                        .ok()?
+                        .0;
                     &read
                 }
             };
@@ -150,7 +154,7 @@ impl Reader {
     }
 
     /// Has HDF5 move few elements: those of a read that is not planned, or of a write. `None` if they are not few,
-    /// if the memory is not dense or not of the host, and where HDF5 fails.
+    /// and if the memory is not dense or not of the host.
     ///
     /// # Safety
     /// This thread may call HDF5. The dataset and the type in memory are open. The buffer is valid for the elements.

@@ -1,10 +1,13 @@
 //! Small reads and writes that HDF5 carries out in less time than a transfer takes to plan.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use penstock_array::execute::SubmitOptions;
-use penstock_array::{Axis, Holes, Selection};
+use penstock_array::{Axis, Holes, Selection, in_dataset};
 use penstock_codec::Filter;
 use penstock_codec::filters::id;
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::options::RouteName;
 use penstock_engine::report::{Counters, Path, Report};
@@ -12,11 +15,10 @@ use penstock_engine::request::{
     LEAST_TRANSFER, LEAST_TRANSFER_OF_ROWS, MOST_AT_ONCE, MOST_OF_WAITER,
 };
 use penstock_sys::hdf5::{H5P_DEFAULT, Hdf5, hid_t};
-use std::time::Instant;
 
 use super::wait_for_dataset;
 use crate::conversion::byte_order;
-use crate::dataset::{DatasetInfo, Layout, MemoryType, dataspace};
+use crate::dataset::{DatasetInfo, FileInfo, Layout, MemoryType, dataspace, name_of};
 use crate::library::Session;
 use crate::transfer::cache::is_read_alike;
 use crate::transfer::conflicts::Access;
@@ -39,6 +41,7 @@ pub(super) struct SmallByHdf5 {
     copies_rows: bool,
     is_virtual: bool,
     writes: bool,
+    file: Arc<FileInfo>,
 }
 
 /// An operation, and the HDF5 type and the memory of the elements.
@@ -104,6 +107,7 @@ impl SmallByHdf5 {
             copies_rows: is_same && info.filters.is_empty() && !is_virtual,
             is_virtual,
             writes: info.file.is_writable && !is_virtual && !may_mix_masks(info),
+            file: Arc::clone(&info.file),
         })
     }
 
@@ -113,9 +117,11 @@ impl SmallByHdf5 {
         Ok(dataspace::extent(session, space.get())?.0)
     }
 
-    /// Moves elements between the dataset and dense host memory. `None` if they are not few, or if HDF5 fails:
-    /// the transfer that the caller then starts has the error. An unknown part of the destination has then
-    /// changed.
+    /// Moves elements between the dataset and dense host memory. `None` if they are not few.
+    ///
+    /// # Errors
+    /// The failure of HDF5, which may be that of a chunk which it had to write first: nothing reports that
+    /// again. An unknown part of the destination has then changed.
     ///
     /// # Safety
     /// This thread may call HDF5. The dataset is open. The buffer is valid for the elements.
@@ -153,27 +159,38 @@ impl SmallByHdf5 {
         } else {
             memory.element
         };
-        let in_memory = session.simple_space(&[bytes / self.memory])?;
+        // SAFETY: takes an identifier, which HDF5 checks.
+        if unsafe { (self.hdf5.H5Tget_size)(element) } as u64 != self.memory {
+            let cause = "the type of the array is not that of the reader";
+            return Err(Error::invalid(cause));
+        }
+        // HDF5 matches elements one by one where the memory has other dimensions than the selection.
+        let in_memory = session.simple_space(&moved.shape)?;
         let (hdf5, dataset) = (self.hdf5, self.dataset);
         let (to, from) = (in_memory.get(), moved.space.id());
         let address = memory.buffer.address as *mut u8;
         // SAFETY: the caller vouches for the memory, and holds what HDF5 needs.
-        let status = unsafe {
+        let (status, action) = unsafe {
             match memory.operation {
                 Operation::Read => {
                     if with.holes == Holes::Zero {
                         address.write_bytes(0, bytes as usize);
                     }
-                    (hdf5.H5Dread)(dataset, element, to, from, H5P_DEFAULT, address.cast())
+                    let read = hdf5.H5Dread;
+                    let status = read(dataset, element, to, from, H5P_DEFAULT, address.cast());
+                    (status, "read the dataset")
                 }
                 Operation::Write => {
-                    (hdf5.H5Dwrite)(dataset, element, to, from, H5P_DEFAULT, address.cast())
+                    let write = hdf5.H5Dwrite;
+                    let status = write(dataset, element, to, from, H5P_DEFAULT, address.cast());
+                    (status, "write the dataset")
                 }
             }
         };
-        if status < 0 {
-            return Ok(None);
-        }
+        session.check(status, action).map_err(|error| {
+            let name = name_of(session, dataset).unwrap_or_default();
+            in_dataset(error, &name).in_file(&self.file.name)
+        })?;
         let counters = Counters::default();
         counters.moved(Path::Hdf5, bytes);
         counters.note(match memory.operation {
