@@ -431,12 +431,13 @@ class NativeReader:
             if not _is_native(stored):
                 return None
         wanted = element_type(dtype if name is None else stored)
-        if wanted.numpy is not None and wanted.numpy != stored and wanted.numpy.kind not in "biufc":
+        is_same = wanted.numpy == stored
+        target = None if wanted.is_extended else wanted.numpy
+        if not is_same and target is not None and target.kind not in "biufc":
             return None
         kind = memory_types.memory_type(wanted, stored)
         if kind is None or memory_types.needs_numpy(stored, wanted.numpy):
             return None
-        is_same = wanted.numpy == stored
         is_number = stored.kind in "iuf" and not stored.metadata
         if not is_same and (self._rules is not None or not is_number):
             return None
