@@ -530,51 +530,52 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
                                                  penstock_stream stream, int flags,
                                                  penstock_report *report, penstock_request **request);
 
-/* Reads parts of one dataset, and writes small ones, as often as wanted: of a file that is open only for reading without calling HDF5, from
- * any thread, and without the lock that guards HDF5; of others by HDF5 itself, which reads small parts in less
- * time than a transfer takes to plan. `type` is the HDF5 datatype of an element in memory, or 0 for that of the dataset,
- * if its elements are numbers of the machine in either byte order. NULL is stored in `reader` if there can be none: if only penstock_dataset_read_selected can read the dataset, or if something is wrong with the
- * arguments, which that function then reports.
+/* Reads parts of one dataset, and writes small ones, as often as wanted: of a file that is open only for reading
+ * without calling HDF5, from any thread, and without the lock that guards HDF5; of others by HDF5 itself, which
+ * reads small parts in less time than a transfer takes to plan. `type` is the HDF5 datatype of an element in memory,
+ * or 0 for that of the dataset, if its elements are numbers of the machine in either byte order. NULL is stored in
+ * `reader` if there can be none: if only penstock_dataset_read_selected can read the dataset, or if something is
+ * wrong with the arguments, which that function then reports.
  *
- * penstock_reader_read reads on the calling thread, with workers where that is faster. It returns
- * PENSTOCK_PENDING, and does nothing, if the read is for penstock_dataset_read_selected: if the dataset may change, if
- * it has more than 64 MiB, if a pending operation comes first, if the memory or the stream may make the thread wait
- * for other requests, if penstock_hdf5_forget was called, or with PENSTOCK_STREAM_WAITS. The type of the array is
- * ignored, but for reads by HDF5. After HDF5 has closed the file, it returns PENSTOCK_ERR_INVALID, even if the file is open again; a
- * file that is closed during the read is an error of the program.
+ * penstock_reader_read reads on the calling thread, with workers where that is faster. It returns PENSTOCK_PENDING,
+ * and does nothing, if the read is for penstock_dataset_read_selected: if the dataset may change, if it has more
+ * than 64 MiB, if a pending operation comes first, if the memory or the stream may make the thread wait for other
+ * requests, if penstock_hdf5_forget was called, or with PENSTOCK_STREAM_WAITS. The type of the array is ignored, but
+ * for reads by HDF5. After HDF5 has closed the file, it returns PENSTOCK_ERR_INVALID, even if the file is open
+ * again; a file that is closed during the read is an error of the program.
  *
- * With PENSTOCK_ONLY_CACHED, a flag of penstock_reader_read alone, the read takes place only if it copies
- * bytes of the page cache into host memory, from a file that an earlier read has left open: the call waits for no
- * medium, and decodes nothing. Otherwise it returns PENSTOCK_PENDING, and an unknown part of the memory has changed.
+ * With PENSTOCK_ONLY_CACHED, a flag of penstock_reader_read alone, the read takes place only if it copies bytes of
+ * the page cache into host memory, from a file that an earlier read has left open: the call waits for no medium, and
+ * decodes nothing. Otherwise it returns PENSTOCK_PENDING, and an unknown part of the memory has changed.
  *
- * With PENSTOCK_MAY_CALL_HDF5, a flag of penstock_reader_read alone, HDF5 reads what cannot be read without it, if it
- * is small: into dense host memory, elements of the type of the array, which is `type`. The caller holds HDF5's lock
- * and has the dataset and `type` open. PENSTOCK_PENDING means that it is not small. After a failure of HDF5, an unknown
- * part of the memory has changed.
+ * With PENSTOCK_MAY_CALL_HDF5, a flag of penstock_reader_read alone, HDF5 reads what cannot be read without it, if
+ * it is small: into dense host memory, elements of the type of the array, which is `type`. The caller holds HDF5's
+ * lock and has the dataset and `type` open. PENSTOCK_PENDING means that it is not small. After a failure of HDF5, an
+ * unknown part of the memory has changed.
  *
  * penstock_reader_write has HDF5 write the elements of a small part of a dataset from dense host memory, of the type
  * of the array, which is `type`. The caller holds HDF5's lock and has the dataset and `type` open. PENSTOCK_PENDING
- * means that the write is for penstock_dataset_write_selected: it is not small, it has to be durable, or Penstock has to
- * choose the filters of chunks itself. After a failure of HDF5, an unknown part of the dataset has changed.
+ * means that the write is for penstock_dataset_write_selected: it is not small, it has to be durable, or Penstock
+ * has to choose the filters of chunks itself. After a failure of HDF5, an unknown part of the dataset has changed.
  *
  * penstock_reader_describe writes what the reader knows of the dataset.
  *
- * penstock_reader_shape stores the lengths of the `rank` dimensions that the dataset has now. The caller holds HDF5's
- * lock.
+ * penstock_reader_shape stores the lengths of the `rank` dimensions that the dataset has now. The caller holds
+ * HDF5's lock.
  *
- * penstock_reader_start starts a read and returns at once; with any flags, and any memory and stream. The
- * request has no steps, and any thread may free it, without the lock. It returns PENSTOCK_PENDING, and starts
- * nothing, if the dataset may change, if the read has more than 64 MiB, if a pending operation comes first, if a stream
- * waits for a request and this one has a stream or memory of a GPU, in the child of a fork, or if penstock_hdf5_forget
- * was called. Later operations wait for the request as for those of penstock_dataset_read_selected.
+ * penstock_reader_start starts a read and returns at once; with any flags, and any memory and stream. The request
+ * has no steps, and any thread may free it, without the lock. It returns PENSTOCK_PENDING, and starts nothing, if
+ * the dataset may change, if the read has more than 64 MiB, if a pending operation comes first, if a stream waits
+ * for a request and this one has a stream or memory of a GPU, in the child of a fork, or if penstock_hdf5_forget was
+ * called. Later operations wait for the request as for those of penstock_dataset_read_selected.
  *
- * penstock_reader_is_forgotten returns 1 if penstock_hdf5_forget was called since the reader was opened, or if
- * the file may have changed because no lock keeps writers out, so that the reader reads nothing any more
+ * penstock_reader_is_forgotten returns 1 if penstock_hdf5_forget was called since the reader was opened, or if the
+ * file may have changed because no lock keeps writers out, so that the reader reads nothing any more
  * (PENSTOCK_PENDING) and another one should be opened; otherwise 0.
  *
  * penstock_reader_pieces returns in how many pieces of the file a number of bytes lies, if they are elements as they
- * are stored and without filters: as many as they would fill chunks, or one if the dataset is contiguous. It returns 0
- * for others, and for a dataset that may change. */
+ * are stored and without filters: as many as they would fill chunks, or one if the dataset is contiguous. It returns
+ * 0 for others, and for a dataset that may change. */
 typedef struct penstock_reader penstock_reader;
 typedef struct penstock_reader_facts {
     size_t struct_size; /* sizeof(penstock_reader_facts), set by the caller */

@@ -1,4 +1,4 @@
-"""The decision that a transfer of host memory is so small that h5py does it faster."""
+"""The sizes that decide who carries out a transfer, and what h5py reads because it is small."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ BRIEF = 64 << 10
 than HDF5 needs to take the shape of the memory."""
 
 LIMIT = 128 << 10
-"""The most bytes of host memory that h5py moves sooner, because it takes less time to start. With
-0, h5py moves nothing because it is small."""
+"""The most bytes of objects, and of other elements without a native reader, that h5py reads sooner,
+because it takes less time to start. With 0, nothing is moved because it is small."""
 
 DECODED = 1 << 20
 """The most bytes that one call decodes while it holds h5py's lock, and other threads may wait."""
 
 ROWS = transfer.AT_ONCE
 """The most bytes that are moved sooner in one call, which nothing can interrupt, than as a
-request: by h5py if they are whole rows, by a call that holds h5py's lock, and to a GPU."""
+request: by a native reader, by a call that holds h5py's lock, and to a GPU."""
 
 STARTED = 64 << 20
 """The most bytes of a read that a reader starts: ``MOST_OF_WAITER`` of the library."""

@@ -30,8 +30,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Returns a reader of elements of a type in memory, or of [`OWN_TYPE`](crate::transfer::OWN_TYPE), decoded if rules are given. `None` if each read takes
-    /// [`start`](super::start), which also reports what is wrong with the arguments.
+    /// Returns a reader of elements of a type in memory, or of [`OWN_TYPE`](crate::transfer::OWN_TYPE), decoded if
+    /// rules are given. `None` if each read takes [`start`](super::start), which also reports what is wrong with
+    /// the arguments.
     ///
     /// # Safety
     /// This thread may call HDF5.
