@@ -7,6 +7,7 @@ use penstock_array::Selection;
 use penstock_array::execute::SubmitOptions;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
+use penstock_engine::report::Report;
 use penstock_engine::{chunk_cache_bytes, options_without_engine, refuse_fork};
 use penstock_hdf5::dataset::ByteOrder;
 use penstock_hdf5::transfer::{self, Buffer, HostMemory, ReadShape, Reader};
@@ -97,11 +98,21 @@ unsafe extern "C" fn penstock_reader_read(
             }
             None => None,
         };
-        Ok(done.map_or(PENDING, |done| {
-            report::write(report, &done);
-            OK
-        }))
+        Ok(outcome(done, report))
     })
+}
+
+/// Writes the report of a transfer, and returns the status: `PENDING` if there was none.
+///
+/// # Safety
+/// As for [`report::write`].
+unsafe fn outcome(done: Option<Report>, report: *mut CReport) -> c_int {
+    let Some(done) = done else {
+        return PENDING;
+    };
+    // SAFETY: by contract of this function.
+    unsafe { report::write(report, &done) };
+    OK
 }
 
 /// `penstock_reader_facts`
@@ -185,10 +196,7 @@ unsafe extern "C" fn penstock_reader_write(
         }
         let memory = write.memory(Operation::Write);
         let done = reader.transfer_by_hdf5(write.shape(), memory, &write.with)?;
-        Ok(done.map_or(PENDING, |done| {
-            report::write(report, &done);
-            OK
-        }))
+        Ok(outcome(done, report))
     })
 }
 

@@ -242,8 +242,8 @@ impl Library {
         Ok(Some(report))
     }
 
-    /// Writes by a `penstock_reader *` from memory in C order. The caller holds HDF5's lock. Returns the
-    /// report; `None` if the fallback path writes.
+    /// Writes by a `penstock_reader *` from memory in C order, of elements of an HDF5 type. The caller holds
+    /// HDF5's lock. Returns the report; `None` if the fallback path writes.
     ///
     /// # Safety
     /// The memory has the selected elements.
@@ -252,9 +252,9 @@ impl Library {
         py: Python<'_>,
         reader: usize,
         selected: &Elements,
-        to: &Destination,
+        (address, element): (usize, i64),
     ) -> PyResult<Option<Report>> {
-        let array = array_of(selected, to.address, to.element);
+        let array = array_of(selected, address, element);
         let (selection, array) = (&selected.selection, &array);
         let mut report = Report::empty(self.report_size);
         let (write, place) = (self.write, report.place().expose_provenance());

@@ -209,27 +209,20 @@ impl Reader {
         let Some(address) = source_in_c_order(array, selected.shape()) else {
             return Ok(Some(false));
         };
-        let reader = match readers.get_item(array.dtype())? {
-            None => return Ok(None),
-            Some(known) if known.is_none() => return Ok(Some(false)),
-            Some(known) => known.cast_into::<Reader>()?,
+        let Some(reader) = reader_of(readers, array.dtype().as_any())? else {
+            return Ok(Some(false));
         };
-        let reader = reader.get();
+        let Some(reader) = reader.as_ref().map(Bound::get) else {
+            return Ok(None);
+        };
         let bytes = reader.bytes(&selected);
         if bytes.is_none_or(|bytes| bytes > self.at_once) {
             return Ok(Some(false));
         }
-        let from = Destination {
-            address,
-            element: reader.element,
-            stream: 0,
-            flags: 0,
-            is_brief: false,
-            options: 0,
-        };
+        let from = (address, reader.element);
         let library = self.library.get();
         // SAFETY: the array lives, and has the selected shape and the reader's type.
-        match unsafe { library.write(py, reader.handle, &selected, &from)? } {
+        match unsafe { library.write(py, reader.handle, &selected, from)? } {
             Some(report) => library.remember(py, report).map(|()| Some(true)),
             None => Ok(Some(false)),
         }
@@ -299,6 +292,19 @@ struct Found<'py> {
     reader: Option<Bound<'py, Reader>>,
 }
 
+/// Returns the reader of elements of a type: `Some(None)` if it is to be opened first, `None` if there is
+/// none.
+fn reader_of<'py>(
+    readers: &Bound<'py, PyDict>,
+    dtype: &Bound<'py, PyAny>,
+) -> PyResult<Option<Option<Bound<'py, Reader>>>> {
+    match readers.get_item(dtype)? {
+        None => Ok(Some(None)),
+        Some(known) if known.is_none() => Ok(None),
+        Some(known) => Ok(Some(Some(known.cast_into()?))),
+    }
+}
+
 /// Returns the flag for memory whose old elements must not be seen.
 fn holes(is_new: bool) -> c_int {
     if is_new { ZERO_HOLES } else { 0 }
@@ -357,10 +363,8 @@ impl Reader {
         let Some(memory) = classes.describe(out, selected.shape())? else {
             return Ok(None);
         };
-        let reader = match readers.get_item(&memory.dtype)? {
-            None => None,
-            Some(known) if known.is_none() => return Ok(None),
-            Some(known) => Some(known.cast_into::<Reader>()?),
+        let Some(reader) = reader_of(readers, &memory.dtype)? else {
+            return Ok(None);
         };
         let is_read = reader.as_ref().is_none_or(|own| own.get().reads(&selected));
         Ok(is_read.then_some(Found {

@@ -56,33 +56,6 @@ def _library() -> Library:
     )
 
 
-class _Stored(NamedTuple):
-    """A type of stored numbers."""
-
-    kind: Any
-    """The ``h5py.h5t.TypeID``."""
-    numpy: np.dtype[Any]
-
-
-_stored: list[_Stored] = []
-"""Those that datasets had: to find an equal one is cheaper than to make NumPy's type again."""
-
-_MOST_STORED: Final = 16
-
-
-def _stored_type(kind: Any) -> _Stored:
-    """Return the same type for all equal types of numbers."""
-    for known in _stored:
-        if known.kind.equal(kind):
-            return known
-    dtype = kind.dtype
-    if dtype.kind not in "iuf" or dtype.metadata or len(_stored) == _MOST_STORED:
-        return _Stored(kind, dtype)
-    made = _Stored(kind.copy(), dtype)  # a type of the file's own would keep the file open
-    _stored.append(made)
-    return made
-
-
 _NUMBERS: Final = {
     (ord(letter), order, size): np.dtype(f"{'<>'[order]}{letter}{size}")
     for letter, sizes in (("i", (1, 2, 4, 8)), ("u", (1, 2, 4, 8)), ("f", (2, 4, 8)))
@@ -153,13 +126,13 @@ class NativeReader:
         numbers = cls._of_numbers(identifier) if how is None else None
         if numbers is not None:
             return numbers
-        shape, stored = identifier.shape, _stored_type(identifier.get_type())
-        dtype = stored.numpy
+        shape, kind = identifier.shape, _type_of_elements(identifier)
+        dtype = kind.dtype
         if not shape or not _is_native(dtype):
             return None
         if how is None:
-            return cls(identifier, shape, dtype, stored.kind)
-        rules = None if seems_writable(dataset) else how.rules(stored.kind)
+            return cls(identifier, shape, dtype, kind)
+        rules = None if seems_writable(dataset) else how.rules(kind)
         if rules is None:
             return None
         kind = memory_types.memory_type(element_type(how.dtype), how.dtype)
@@ -451,7 +424,7 @@ class NativeReader:
             if not identifier.valid:
                 return None
             if self._kind is None:
-                self._kind = _stored_type(identifier.get_type()).kind
+                self._kind = _type_of_elements(identifier)
             if not memory_types.converts(self._kind, kind, wanted):
                 return None
             facts = _open(identifier, kind.id, self._rules, place)
@@ -500,6 +473,11 @@ class NativeReader:
 _SIZE_OF_FACTS: Final = ffi.sizeof("penstock_reader_facts")
 _WITHOUT_HDF5: Final = 1
 _WITH_HDF5: Final = 2
+
+
+def _type_of_elements(identifier: Any) -> Any:
+    """Return the type of a dataset as a copy: one of the file's own would keep the file open."""
+    return identifier.get_type().copy()
 
 
 def _open(identifier: Any, kind: int, rules: CData | None, place: CData) -> CData | None:

@@ -11,7 +11,7 @@ use penstock_sys::hdf5::{H5T_FLOAT, H5T_INTEGER, Hdf5, hid_t};
 use super::cached_reader::{CachedReader, PlannedRead};
 use super::handle::TransferHandle;
 use super::small_by_hdf5::{HostMemory, SmallByHdf5};
-use crate::dataset::{Common, DatasetInfo, MachineNumber, TouchedChunks};
+use crate::dataset::{Common, DatasetInfo, MachineNumber, TouchedChunks, dataspace};
 use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
 use crate::transfer::hdf5_state::inside;
@@ -104,16 +104,18 @@ impl Reader {
     /// Returns the shape that the dataset has now.
     ///
     /// # Safety
-    /// This thread may call HDF5, and the dataset is open, unless its shape is fixed.
+    /// This thread may call HDF5.
     pub unsafe fn shape(&self) -> Result<Vec<u64>> {
-        match (self.fixed_shape(), &self.by_hdf5) {
-            (Some(fixed), _) => Ok(fixed.to_vec()),
-            (None, Some(by_hdf5)) => {
-                // SAFETY: upheld by the caller.
-                by_hdf5.shape(&unsafe { Session::begin(self.hdf5) })
-            }
-            (None, None) => Ok(Vec::new()),
+        // SAFETY: upheld by the caller.
+        self.shape_in(&unsafe { Session::begin(self.hdf5) })
+    }
+
+    fn shape_in(&self, session: &Session<'_>) -> Result<Vec<u64>> {
+        if let Some(fixed) = self.fixed_shape() {
+            return Ok(fixed.to_vec());
         }
+        let space = session.space_of(self.dataset)?;
+        Ok(dataspace::extent(session, space.get())?.0)
     }
 
     /// Returns in how many pieces of the file this number of bytes lies, if they are elements as they
@@ -176,10 +178,7 @@ impl Reader {
         }
         // SAFETY: upheld by the caller.
         let session = unsafe { Session::begin(self.hdf5) };
-        let extent = match self.fixed_shape() {
-            Some(fixed) => fixed.to_vec(),
-            None => by_hdf5.shape(&session)?,
-        };
+        let extent = self.shape_in(&session)?;
         let all = Selection::all(&extent);
         let selection = selection.unwrap_or(&all);
         if selection.elements() != shape.iter().copied().try_fold(1, u64::checked_mul) {

@@ -18,8 +18,8 @@ use penstock_sys::hdf5::{H5P_DEFAULT, Hdf5, hid_t};
 
 use super::wait_for_dataset;
 use crate::conversion::byte_order;
-use crate::dataset::{DatasetInfo, FileInfo, Layout, MemoryType, dataspace, name_of};
-use crate::library::Session;
+use crate::dataset::{DatasetInfo, FileInfo, Layout, MemoryType, name_of};
+use crate::library::{Id, Session};
 use crate::transfer::cache::is_read_alike;
 use crate::transfer::conflicts::Access;
 use crate::transfer::hdf5_state::chunk_cache_of;
@@ -111,12 +111,6 @@ impl SmallByHdf5 {
         })
     }
 
-    /// Returns the shape that the dataset has now.
-    pub(super) fn shape(&self, session: &Session<'_>) -> Result<Vec<u64>> {
-        let space = session.space_of(self.dataset)?;
-        Ok(dataspace::extent(session, space.get())?.0)
-    }
-
     /// Moves elements between the dataset and dense host memory. `None` if they are not few.
     ///
     /// # Errors
@@ -153,12 +147,11 @@ impl SmallByHdf5 {
         if moved.taken.is_some() {
             return Ok(None);
         }
-        let own = session.type_of(self.dataset)?;
-        let element = if memory.element == OWN_TYPE {
-            own.get()
-        } else {
-            memory.element
+        let own = match memory.element {
+            OWN_TYPE => Some(session.type_of(self.dataset)?),
+            _ => None,
         };
+        let element = own.as_ref().map_or(memory.element, Id::get);
         // SAFETY: takes an identifier, which HDF5 checks.
         if unsafe { (self.hdf5.H5Tget_size)(element) } as u64 != self.memory {
             let cause = "the type of the array is not that of the reader";
