@@ -29,7 +29,8 @@ else:
     settings.load_profile("patient")
 
 os.environ["PENSTOCK_PROFILE"] = "off"  # tests do not use the tuned profiles of this machine
-# cuFile (1.15) aborts the process where it cannot write its log, as in tests that limit the length of files.
+# cuFile (1.15) aborts the process where it cannot write its log, as beyond a limit of the length of
+# files.
 os.environ.setdefault("CUFILE_LOGFILE_PATH", os.devnull)
 SANITIZED = os.environ.get("PENSTOCK_TEST_ASAN")
 """The folder of a library built with AddressSanitizer, for programs that are built so, too."""

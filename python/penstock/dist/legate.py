@@ -36,6 +36,7 @@ from penstock.dist.storage import Storage, put_in_place, temporary_path
 from penstock.errors import Error, IncompatibleError, InvalidError, IOFailure
 from penstock.files import WRITE, NativeFile, Path, encode, path_of_new
 from penstock.hdf5 import reading
+from penstock.hdf5.submit import SubmitOptions
 
 try:
     import legate.core
@@ -287,14 +288,10 @@ def _read_tile(context: TaskContext, tile: OutputStore, plan: bytes) -> None:
     try:
         with penstock.File(source.path) as file:
             reading.read_described(
-                file[source.dataset].h5py,
+                file[source.dataset],
                 slab,
-                _memory(tile, source.dtype, len(source.shape)),
-                None,
-                None,
-                context.task_stream,
-                source.options,
-                is_new=True,
+                reading.Target(_memory(tile, source.dtype, len(source.shape)), is_new=True),
+                SubmitOptions.of(context.task_stream, source.options),
             )
     except Error:
         raise

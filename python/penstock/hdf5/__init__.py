@@ -8,8 +8,9 @@
 2. **Choose**: each dataset has a ``dataset_reader``, which lets ``native_reader`` carry out the
    transfer in one native call, or ``h5py_reader`` a small read of objects. What both refuse takes
    the steps below, by ``reading`` and ``writing``: ``selection`` turns the argument of
-   ``dataset[...]`` into elements or a dataspace, and ``memory_types`` the type of an array's
-   elements into an HDF5 type. ``by_h5py`` carries out what only h5py can. ``small`` has the sizes.
+   ``dataset[...]`` into elements or a dataspace, and ``conversions`` the type of an array's
+   elements into an HDF5 type (``memory_types``), which it keeps. ``by_h5py`` carries out what only
+   h5py can: each refusal of the library is an ``OnlyH5pyError``. ``small`` has the sizes.
 3. **Submit**: ``submit`` gives the native library the dataset, the dataspace and the memory.
 4. **Wait**: :class:`penstock.Request` waits for one transfer. ``pending`` waits for those with
    which another access to the file would conflict.

@@ -15,16 +15,17 @@ from penstock import arrays, request, transfer
 from penstock._native import NULL, CData, ffi, lib, pointer
 from penstock._options import OptionKeys
 from penstock.arrays import View
-from penstock.dtypes import ElementType, element_type
+from penstock.dtypes import ElementType
 from penstock.errors import Error, InvalidError, check
 from penstock.hdf5 import memory_types
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.by_h5py import takes_over
 from penstock.hdf5.cf import Decoding
+from penstock.hdf5.conversions import Conversions, InMemory, OnlyH5pyError
 from penstock.hdf5.dataset_reader import DatasetReader
 from penstock.hdf5.library import lock
 from penstock.hdf5.origins import Origin
-from penstock.hdf5.reading import of_elements, read
+from penstock.hdf5.reading import read
 from penstock.hdf5.selection import Selection
 from penstock.hdf5.submit import Described, SubmitOptions, TypedMemory
 from penstock.placement import Device, is_numpy
@@ -67,18 +68,6 @@ class Destination(NamedTuple):
         return is_numpy(self.device)
 
 
-class _Kind(NamedTuple):
-    """How elements of one type are read."""
-
-    wanted: ElementType
-    memory: Any
-    """The ``h5py.h5t.TypeID`` of an element in memory, with its inner dimensions."""
-    inner: tuple[int, ...]
-    """The dimensions of an element that is itself an array."""
-    rules: CData | None = None
-    """The ``penstock_decoding``; ``None`` if the elements are converted by HDF5's rules."""
-
-
 class Batch:
     """A read of many datasets."""
 
@@ -93,7 +82,8 @@ class Batch:
         self._arguments = arguments
         self._out = out
         self._destination = destination
-        self._kinds: dict[Any, _Kind | None] = {}
+        self._conversions: dict[tuple[int, int], Conversions] = {}
+        """By the number of the stored type and the address of the decoding, which they keep."""
         self._selected: dict[int, Selection] = {}
         """The selections of new arrays, except those of a whole dataset."""
         self._new: list[tuple[list[int], Stack]] = []
@@ -227,11 +217,11 @@ class Batch:
         if self._out is not None:
             arrays.refuse_overlap(self._memory)
 
-    def _plan_new(self, found: list[tuple[tuple[int, ...], _Kind, list[int]]]) -> None:
+    def _plan_new(self, found: list[tuple[tuple[int, ...], InMemory, list[int]]]) -> None:
         """Plan reads into new arrays; arrays of one shape and type form one stack."""
         stream = self._destination.options.stream
         wanted = [
-            Wanted(shape + how.inner, how.wanted, len(numbers)) for shape, how, numbers in found
+            Wanted(shape + how.inner, how.element, len(numbers)) for shape, how, numbers in found
         ]
         stacks, shared = allocate_stacks(wanted, self._destination.device, stream)
         view = arrays.view(shared, stream)
@@ -243,7 +233,7 @@ class Batch:
             described = np.zeros(len(numbers), _ARRAY)
             described["struct_size"] = ffi.sizeof("penstock_array")
             described["data"] = addresses
-            described["type"] = how.memory.id
+            described["type"] = how.type.id
             described["rank"] = len(shape)
             described["shape"] = _address(lengths)
             if how.rules is not None:
@@ -254,7 +244,7 @@ class Batch:
             if numbers[0] in self._selected:
                 for number, address in zip(numbers, addresses.tolist(), strict=True):
                     part = replace(view, pointer=address, shape=shape + how.inner)
-                    memory = TypedMemory(part, how.memory, None, how.rules)
+                    memory = TypedMemory(part, how.type, None, how.rules)
                     self._describe(rows, number, self._selected[number], memory)
 
     def _plan_given(
@@ -281,7 +271,7 @@ class Batch:
         if not view.contiguous and not is_direct:
             self.left.append(number)
             return
-        memory = TypedMemory(view, how.memory, view.outer_strides(inner), how.rules)
+        memory = TypedMemory(view, how.type, view.outer_strides(inner), how.rules)
         self._describe(self._rows_of(view), number, selection, memory)
         self.results[number] = out
 
@@ -302,7 +292,7 @@ class Batch:
 
     def _kind(
         self, kind: int, names: tuple[str, ...], wanted: ElementType | None, number: int
-    ) -> _Kind | None:
+    ) -> InMemory | None:
         """Return how elements are read; ``None`` if :func:`read` leaves them to h5py.
 
         Args:
@@ -311,14 +301,18 @@ class Batch:
             wanted: The type of the array that is given.
             number: A dataset of that type.
         """
-        if self._destination.cf and (how := self._decoding(number)) is not None:
-            return self._decoded_kind(how, names, wanted, number)
-        key = kind, names, wanted
-        if wanted is not None and wanted.numpy is not None and wanted.numpy.metadata:
-            return self._new_kind(names, wanted, number)
-        if key not in self._kinds:
-            self._kinds[key] = self._new_kind(names, wanted, number)
-        return self._kinds[key]
+        how = self._decoding(number) if self._destination.cf else None
+        if how is not None and wanted is not None:
+            how.check_out(wanted, self._origin.dataset(number))
+        known = self._conversions.get((kind, id(how)))
+        if known is None:
+            identifier = self._origin.dataset(number).id
+            known = self._conversions[kind, id(how)] = Conversions(identifier, how)
+        dtype = None if wanted is not None or how is not None else self._destination.dtype
+        try:
+            return known.to_read(names, wanted, dtype, for_numpy=self._destination.on_host)
+        except OnlyH5pyError:
+            return None
 
     def _own(self, number: int) -> int | None:
         """Return a number of its own for each piece that may be decoded in a way of its own."""
@@ -334,49 +328,6 @@ class Batch:
                 remedy="give cf or dtype, not both",
             )
         return how
-
-    def _decoded_kind(
-        self, how: Decoding, names: tuple[str, ...], wanted: ElementType | None, number: int
-    ) -> _Kind | None:
-        dataset = self._origin.dataset(number)
-        if wanted is not None:
-            how.check_out(wanted, dataset)
-        rules = None if names else how.rules(dataset.id.get_type())
-        if rules is None:
-            return None
-        element = element_type(how.dtype)
-        return _Kind(element, memory_types.memory_type(element, how.dtype), (), rules)
-
-    def _new_kind(
-        self, names: tuple[str, ...], wanted: ElementType | None, number: int
-    ) -> _Kind | None:
-        dataset = self._origin.dataset(number)
-        stored = dataset.dtype
-        if names:
-            stored = selections.field_dtype(stored, names)
-        if stored.hasobject:
-            return None
-        base, inner = stored.subdtype or (stored, ())
-        dtype = self._destination.dtype
-        if wanted is None:
-            if dtype is not None:
-                wanted = element_type(of_elements(dtype, inner))
-            else:
-                on_host = self._destination.on_host
-                wanted = element_type(base if on_host else base.newbyteorder("="))
-        memory = memory_types.memory_type(wanted, base)
-        if memory is None:
-            return None
-        memory = memory_types.array_type(memory, inner)
-        if len(names) == 1:
-            memory = memory_types.field_type(memory, names[0])
-        if memory_types.needs_numpy(base, wanted.numpy) or not memory_types.converts(
-            dataset.id.get_type(), memory, wanted
-        ):
-            return None
-        if wanted.numpy is not None and wanted.numpy == base:
-            wanted = element_type(base)  # with the metadata of the stored type
-        return _Kind(wanted, memory, inner)
 
     # -- submission --------------------------------------------------------------------------------
 

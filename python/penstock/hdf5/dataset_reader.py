@@ -12,6 +12,7 @@ from penstock._native import lib
 from penstock._options import OptionKeys, current, resolve
 from penstock.hdf5 import dropped, small
 from penstock.hdf5.cf import Decoding, decoding_of
+from penstock.hdf5.conversions import Conversions
 from penstock.hdf5.h5py_reader import H5pyReader
 from penstock.hdf5.library import check_dataset, is_writable, lock
 from penstock.hdf5.native_reader import NativeReader
@@ -34,10 +35,13 @@ class DatasetReader:
         self, identifier: Any, how: Decoding | None = None, native: Any = _UNKNOWN
     ) -> None:
         self._identifier = ref(identifier, partial(_forget, id(identifier)))
-        self._how = how
+        self.how = how
+        """How elements are decoded; ``None`` if they are not."""
         self._native: Any = native
         """The native reader; ``None`` if it lacks such elements, ``_UNKNOWN`` before the first."""
         self._by_h5py: H5pyReader | None = None
+        self.conversions = Conversions(identifier, how)
+        self._is_writable: bool | None = None
         self._attributes: tuple[Decoding | None] | None = None
         """The decoding by the attributes, if they cannot change."""
         self._decoded: list[DatasetReader] = []
@@ -79,20 +83,26 @@ class DatasetReader:
         check_dataset(dataset)
         return cls(dataset.id, native=None)
 
+    def is_writable(self, dataset: Any) -> bool:
+        """Whether the file is open for writing."""
+        if self._is_writable is None:
+            self._is_writable = is_writable(dataset)
+        return self._is_writable
+
     def decoding(self, dataset: Any) -> Decoding | None:
         """Return the decoding by the attributes, which cannot change in a file open for reading."""
         if self._attributes is not None:
             return self._attributes[0]
         check_dataset(dataset)
         found = decoding_of(dataset)
-        if not is_writable(dataset) and not dataset.file.swmr_mode:
+        if not self.is_writable(dataset) and not dataset.file.swmr_mode:
             self._attributes = (found,)
         return found
 
     def decoded(self, dataset: Any, how: Decoding) -> DatasetReader:
         """Return a reader that decodes the elements."""
         for known in self._decoded:
-            if known._how is how:
+            if known.how is how:
                 return known
         made = DatasetReader(dataset.id, how, None if self._native is None else _UNKNOWN)
         self._decoded = [made, *self._decoded[: _MOST_DECODED - 1]]
@@ -112,7 +122,7 @@ class DatasetReader:
             if not is_filled and (again := self._renewed(dataset, native)):
                 made, is_filled = again.read(selection, dtype)
             return made, is_filled
-        if self._how is not None or dtype is not None or not small.LIMIT:
+        if self.how is not None or dtype is not None or not small.LIMIT:
             return None, False
         if self._by_h5py is None:
             check_dataset(dataset)
@@ -137,7 +147,7 @@ class DatasetReader:
 
     def write(self, dataset: Any, selection: Any, array: Any) -> bool:
         """Write few elements, without options; return false if another way may be faster."""
-        native = None if self._how is not None or current() else self._opened(dataset)
+        native = None if self.how is not None or current() else self._opened(dataset)
         if native is None:
             return False
         with lock():
@@ -228,7 +238,11 @@ class DatasetReader:
         return self._open(dataset) if found is _UNKNOWN else found
 
     def _open(self, dataset: Any) -> NativeReader | None:
-        self._native = NativeReader.of(dataset, self._how)
+        is_decoded = self.how is not None
+        if is_decoded and self.is_writable(dataset):
+            self._native = None
+        else:
+            self._native = NativeReader.of(dataset.id, self.conversions, is_decoded=is_decoded)
         found: NativeReader | None = self._native
         return found
 

@@ -62,4 +62,4 @@ def _shape(dataset: Any, index: Any) -> tuple[int, ...]:
     indices, names = selections.split(index)
     if names:
         return ()
-    return selections.select(dataset, indices).shape + inner
+    return selections.select(dataset, dataset.shape, indices).shape + inner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -210,19 +210,3 @@ def is_writable(dataset: Any) -> bool:
     import h5py
 
     return bool(file_id(dataset.id).get_intent() & h5py.h5f.ACC_RDWR)
-
-
-def seems_writable(dataset: Any) -> bool:
-    """Return :func:`is_writable` at a lower cost, but ``False`` for some writable datasets.
-
-    Use it only for a choice that the library itself refuses for writable datasets.
-    """
-    return not getattr(dataset, "_readonly", False) and is_writable(dataset)
-
-
-def lock_if_writable(dataset: Any) -> AbstractContextManager[Any]:
-    """Return the lock if the file is open for writing, so that no other access can change it.
-
-    Else return a context manager that does nothing.
-    """
-    return lock() if is_writable(dataset) else nullcontext()

@@ -126,7 +126,7 @@ def spread(dataset: Any, argument: Any, value: Any) -> Any:
     if not is_record and not is_virtual(dataset):
         return value
     indices, names = split(argument)
-    shape = select(dataset, indices).shape
+    shape = select(dataset, dataset.shape, indices).shape
     array, inner = values_of(dataset, value, names)
     while array.ndim - inner > len(shape) and array.shape[0] == 1:
         array = array[0]

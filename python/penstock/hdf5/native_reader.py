@@ -19,11 +19,11 @@ from penstock._core import Library, Reader, elements
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import address_of, current
 from penstock.device_array import DeviceArray, element_of
-from penstock.dtypes import element_type
+from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import check
-from penstock.hdf5 import memory_types, small
-from penstock.hdf5.cf import Decoding
-from penstock.hdf5.library import lock, seems_writable
+from penstock.hdf5 import small
+from penstock.hdf5.conversions import Conversions, InMemory, OnlyH5pyError
+from penstock.hdf5.library import lock
 from penstock.hdf5.selection import split
 from penstock.placement import Device, Placement, allocate, is_numpy, parse_device
 from penstock.records import in_c_order
@@ -75,6 +75,13 @@ def _is_native(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "S" or set(dtype.metadata or ()) <= {"enum"}
 
 
+def _are_numbers(stored: np.dtype[Any], wanted: ElementType | None) -> bool:
+    """Whether the library converts stored numbers to others."""
+    target = None if wanted is None or wanted.is_extended else wanted.numpy
+    is_number = stored.kind in "iuf" and not stored.metadata
+    return is_number and (target is None or target.kind in "biufc")
+
+
 class _Field(NamedTuple):
     """The key of the reader of a field."""
 
@@ -95,8 +102,7 @@ class NativeReader:
         identifier: Any,
         shape: tuple[int, ...],
         stored: np.dtype[Any],
-        kind: Any = None,
-        rules: CData | None = None,
+        conversions: Conversions,
     ) -> None:
         # A reference to the reader must not keep the dataset, and with it the file, open.
         self._identifier = ref(identifier)
@@ -105,10 +111,7 @@ class NativeReader:
         """Whether the dataset cannot change. The first reader finds that out."""
         self._stored = stored
         """The type as which elements are read, unless another one is asked for."""
-        self._kind = kind
-        """That type of HDF5, an ``h5py.h5t.TypeID``; ``None`` until it is needed."""
-        self._rules = rules
-        """The ``penstock_decoding``; ``None`` if elements are read as they are stored."""
+        self._conversions = conversions
         self._own: Reader | None = None
         """The reader of elements of the dataset's own type."""
         self._readers: dict[Any, Reader | None] = {}
@@ -117,29 +120,28 @@ class NativeReader:
         _all.add(self)
 
     @classmethod
-    def of(cls, dataset: Any, how: Decoding | None = None) -> NativeReader | None:
+    def of(
+        cls, identifier: Any, conversions: Conversions, *, is_decoded: bool
+    ) -> NativeReader | None:
         """Make a reader of an open dataset; ``None`` if elements are none that NumPy holds itself.
 
-        With ``how``, it decodes numbers; ``None``, too, if the library cannot.
+        The conversions may decode elements; ``None``, too, if the library cannot.
         """
-        identifier = dataset.id
-        numbers = cls._of_numbers(identifier) if how is None else None
+        numbers = None if is_decoded else cls._of_numbers(identifier, conversions)
         if numbers is not None:
             return numbers
-        shape, kind = identifier.shape, _type_of_elements(identifier)
-        dtype = kind.dtype
+        shape, dtype = identifier.shape, conversions.stored
         if not shape or not _is_native(dtype):
             return None
-        if how is None:
-            return cls(identifier, shape, dtype, kind)
-        rules = None if seems_writable(dataset) else how.rules(kind)
-        if rules is None:
-            return None
-        kind = memory_types.memory_type(element_type(how.dtype), how.dtype)
-        return cls(identifier, shape, how.dtype, kind, rules)
+        if is_decoded:
+            try:
+                dtype = numpy_dtype(conversions.to_read().element)
+            except OnlyH5pyError:
+                return None
+        return cls(identifier, shape, dtype, conversions)
 
     @classmethod
-    def _of_numbers(cls, identifier: Any) -> NativeReader | None:
+    def _of_numbers(cls, identifier: Any, conversions: Conversions) -> NativeReader | None:
         """Make a reader of machine numbers, whose type the library describes itself."""
         place = _new_place()
         with lock():
@@ -151,7 +153,7 @@ class NativeReader:
                 return None
             is_fixed = bool(facts.ways & _WITHOUT_HDF5)
             shape = tuple(ffi.unpack(facts.shape, facts.rank)) if is_fixed else identifier.shape
-            made = cls(identifier, shape, dtype)
+            made = cls(identifier, shape, dtype, conversions)
             made._own = made._made(identifier, place, (0, dtype, dtype.itemsize), None, facts)
         made._readers[dtype] = made._own
         return made
@@ -398,40 +400,34 @@ class NativeReader:
             raise
 
     def _opened(self, dtype: Any) -> Reader | None:
-        stored, name = self._stored, None
-        if isinstance(dtype, _Field):
-            name, stored = dtype.name, stored[dtype.name]
-            if not _is_native(stored):
-                return None
-        wanted = element_type(dtype if name is None else stored)
-        is_same = wanted.numpy == stored
-        target = None if wanted.is_extended else wanted.numpy
-        if not is_same and target is not None and target.kind not in "biufc":
-            return None
-        kind = memory_types.memory_type(wanted, stored)
-        if kind is None or memory_types.needs_numpy(stored, wanted.numpy):
-            return None
-        is_number = stored.kind in "iuf" and not stored.metadata
-        if not is_same and (self._rules is not None or not is_number):
-            return None
-        if name is not None:
-            kind = memory_types.field_type(kind, name)
         identifier = self._identifier()
-        if identifier is None:
+        if identifier is None or not identifier.valid:
+            return None
+        stored = self._stored
+        names: tuple[str, ...] = ()
+        wanted = None
+        if isinstance(dtype, _Field):
+            stored, names = stored[dtype.name], (dtype.name,)
+        else:
+            wanted = element_type(dtype)
+        is_same = wanted is None or wanted.numpy == stored
+        if not is_same and not _are_numbers(stored, wanted):
+            return None
+        try:
+            memory = self._conversions.to_read(names, wanted)
+        except OnlyH5pyError:
+            return None
+        is_decoded = memory.rules is not None
+        if not _is_native(stored) or (is_decoded and not is_same):
             return None
         place = _new_place()
         with lock():
-            if not identifier.valid:
-                return None
-            if self._kind is None:
-                self._kind = _type_of_elements(identifier)
-            if not memory_types.converts(self._kind, kind, wanted):
-                return None
-            facts = _open(identifier, kind.id, self._rules, place)
+            facts = _open(identifier, memory.type.id, memory.rules, place)
             if facts is None:
                 return None
-            element = (kind.id, wanted.numpy, kind.get_size())
-            made = self._made(identifier, place, element, kind, facts)
+            target = None if memory.element.is_extended else memory.element.numpy
+            element = (memory.type.id, target, memory.type.get_size())
+            made = self._made(identifier, place, element, memory, facts)
         self._readers[dtype] = made
         return made
 
@@ -440,7 +436,7 @@ class NativeReader:
         identifier: Any,
         place: CData,
         element: tuple[int, np.dtype[Any] | None, int],
-        kind: Any,
+        memory: InMemory | None,
         facts: CData,
     ) -> Reader:
         """Return the native reader of elements: HDF5's identifier, NumPy's type and bytes."""
@@ -448,13 +444,15 @@ class NativeReader:
         is_fixed = bool(facts.ways & _WITHOUT_HDF5)
         if self._own is None:
             self.is_fixed = is_fixed
-        is_plain = kind is None or (self._rules is None and kind.equal(self._kind))
+        is_plain = memory is None or (
+            memory.rules is None and memory.type.equal(self._conversions.kind)
+        )
         pieces: int = lib.penstock_reader_pieces(place[0], small.BRIEF) if is_plain else 0
         self._places.append(place)
         return Reader(
             library=_library(),
             handle=int(ffi.cast("uintptr_t", place[0])),
-            owner=(place, kind),
+            owner=(place, memory),
             dataset=identifier,
             rank=len(self.shape),
             shape=self.shape if is_fixed else None,
@@ -473,11 +471,6 @@ class NativeReader:
 _SIZE_OF_FACTS: Final = ffi.sizeof("penstock_reader_facts")
 _WITHOUT_HDF5: Final = 1
 _WITH_HDF5: Final = 2
-
-
-def _type_of_elements(identifier: Any) -> Any:
-    """Return the type of a dataset as a copy: one of the file's own would keep the file open."""
-    return identifier.get_type().copy()
 
 
 def _open(identifier: Any, kind: int, rules: CData | None, place: CData) -> CData | None:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from penstock import arrays, request, transfer
 from penstock._options import OptionKeys
-from penstock.dtypes import element_type, numpy_dtype
+from penstock.dtypes import numpy_dtype
 from penstock.errors import Error, InvalidError
 from penstock.hdf5 import by_h5py, memory_types
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
+from penstock.hdf5.conversions import OnlyH5pyError
 from penstock.hdf5.dataset_reader import DatasetReader
-from penstock.hdf5.library import (
-    check_dataset,
-    lock,
-    lock_if_writable,
-)
+from penstock.hdf5.library import check_dataset, lock
 from penstock.hdf5.source import opened, takes_name
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
 from penstock.placement import (
@@ -128,55 +125,47 @@ def read_placed(
             return found
     if found is not None:  # another way fills it
         out, device, dtype = found, None, None
-    is_new = found is not None
-    return read_described(
-        dataset, selection, out, device, dtype, stream, options, is_new=is_new, how=how
-    )
+    target = Target(out, device, dtype, is_new=found is not None)
+    return read_described(dataset, selection, target, SubmitOptions.of(stream, options), reader)
 
 
-def read_new(dataset: Any, selection: Any, out: Any, how: Decoding | None = None) -> Any:
+class Target(NamedTuple):
+    """What a read fills."""
+
+    out: Any = None
+    """The array; ``None`` for a new one."""
+    device: Device = None
+    """Where a new array goes, which may be a placement."""
+    dtype: Any = None
+    """The type of its elements; ``None`` for that of the dataset."""
+    is_new: bool = False
+    """Whether ``out`` is new, too, so that the caller must not see its old elements."""
+
+
+def read_new(dataset: Any, selection: Any, out: Any) -> Any:
     """Read to host memory: into a new array, which may be made already."""
-    is_new = out is not None
-    return read_described(dataset, selection, out, None, None, None, {}, is_new=is_new, how=how)
+    target = Target(out, is_new=out is not None)
+    return read_described(dataset, selection, target, SubmitOptions.of(None, {}))
 
 
 def read_described(
     dataset: Any,
     selection: Any,
-    out: Any,
-    device: Device,
-    dtype: Any,
-    stream: Any,
-    options: OptionKeys,
-    *,
-    is_new: bool = False,
-    how: Decoding | None = None,
+    target: Target,
+    call: SubmitOptions,
+    reader: DatasetReader | None = None,
 ) -> Any:
-    """Do what :func:`read` does for an ``h5py.Dataset``, whatever its type, selection and size.
-
-    The device may be a placement; ``options`` are those of :class:`penstock.OptionKeys`. ``is_new``
-    requires a read that overwrites all of ``out``, whose old elements the caller must not see.
-    """
+    """Do what :func:`read` does for an ``h5py.Dataset``, whatever its type, selection and size."""
     check_dataset(dataset)
-    submit_options = SubmitOptions.of(stream, options)
-    new_on_host = out is None and is_numpy(device)
-    with lock_if_writable(dataset):
-        reading = _start(
-            dataset,
-            selection,
-            out,
-            device,
-            dtype,
-            submit_options,
-            blocking=True,
-            is_new=is_new,
-            how=how,
-        )
+    reader = reader or DatasetReader.of(dataset)
+    # No other access can change a file that is open for writing meanwhile.
+    with lock() if reader.is_writable(dataset) else nullcontext():
+        reading = _start(dataset, reader, selection, target, call, blocking=True)
         found = transfer.finish(reading.request)
     if reading.view is not None:
         transfer.complete(reading.view, reading.copy_back)
-    is_scalar = new_on_host and isinstance(found, np.ndarray) and reading.single
-    return found[()] if is_scalar else found
+    is_scalar = reading.single and target.out is None and isinstance(found, np.ndarray)
+    return found[()] if is_scalar and is_numpy(target.device) else found
 
 
 @takes_name("r")
@@ -224,64 +213,30 @@ def start(
     ``is_new`` says that the caller must not see the old elements of ``out`` again.
     """
     how = _decoding(dataset, reader, dtype, cf) if cf else None
-    if dtype is not None or stream is not None:
-        return start_described(
-            dataset, selection, out, device, dtype, stream, options, is_new=is_new, how=how
-        )
     if how is not None:
         reader = reader.decoded(dataset, how)
-    return start_by_reader(dataset, reader, selection, out, device, options, is_new=is_new, how=how)
-
-
-def start_by_reader(
-    dataset: Any,
-    reader: DatasetReader,
-    selection: Any,
-    out: Any,
-    device: Device,
-    options: OptionKeys,
-    *,
-    is_new: bool = False,
-    how: Decoding | None = None,
-) -> Request[Any]:
-    """Start a read by the reader of small parts of an ``h5py.Dataset`` if it can."""
-    made, array = reader.start(dataset, selection, out, device, options, is_new=is_new)
-    if made is not None:
-        return made
-    if array is not out:
-        device, is_new = None, True
-    return start_described(
-        dataset, selection, array, device, None, None, options, is_new=is_new, how=how
-    )
+    target = Target(out, device, dtype, is_new)
+    if dtype is None and stream is None:
+        made, array = reader.start(dataset, selection, out, device, options, is_new=is_new)
+        if made is not None:
+            return made
+        if array is not out:
+            target = Target(array, is_new=True)
+    return start_described(dataset, selection, target, SubmitOptions.of(stream, options), reader)
 
 
 def start_described(
     dataset: Any,
     selection: Any,
-    out: Any,
-    device: Device,
-    dtype: Any,
-    stream: Any,
-    options: OptionKeys,
-    *,
-    is_new: bool = False,
-    how: Decoding | None = None,
+    target: Target,
+    call: SubmitOptions,
+    reader: DatasetReader | None = None,
 ) -> Request[Any]:
     """Start what :func:`read_described` does."""
     check_dataset(dataset)
-    submit_options = SubmitOptions.of(stream, options)
+    reader = reader or DatasetReader.of(dataset)
     with lock():
-        reading = _start(
-            dataset,
-            selection,
-            out,
-            device,
-            dtype,
-            submit_options,
-            blocking=False,
-            is_new=is_new,
-            how=how,
-        )
+        reading = _start(dataset, reader, selection, target, call, blocking=False)
     if reading.view is not None:
         arrays.note_write(reading.view)
     return reading.request
@@ -323,117 +278,88 @@ class _Reading(NamedTuple):
 
 def _start(
     dataset: Any,
+    reader: DatasetReader,
     argument: Any,
-    out: Any,
-    device: Device,
-    dtype: Any,
-    submit_options: SubmitOptions,
+    target: Target,
+    call: SubmitOptions,
     *,
     blocking: bool,
-    is_new: bool,
-    how: Decoding | None,
 ) -> _Reading:
+    out, device, dtype, _ = target
     if out is not None and dtype is not None:
         raise InvalidError("give out or dtype, not both: the elements become those of out")
-    stream = submit_options.stream
+    given = None
     if out is not None:
         transfer.check_device(out, device)
-        given = arrays.strided_destination(out, stream)
-    new_on_host = out is None and is_numpy(device)
-
-    def left_to_h5py(reason: str) -> _Reading:
-        made = by_h5py.read(dataset, argument, out, device, dtype, stream, reason, how)
-        return _Reading(made, None, None, False)
-
-    if not dataset.shape:
-        return left_to_h5py(by_h5py.without_dimensions(dataset))
-    indices, names = selections.split(argument)
-    stored = dataset.dtype
-    if names:
-        stored = selections.field_dtype(stored, names)
-    if stored.hasobject:
-        return left_to_h5py(f"elements of type {stored} are stored elsewhere in the file")
-    selection = selections.select(dataset, indices)
-    base, inner = stored.subdtype or (stored, ())
-    if dtype is not None:
-        dtype = of_elements(dtype, inner)
-    rules = None
-    if how is not None:
-        rules = None if names else how.rules(dataset.id.get_type())
-        if rules is None:
-            return left_to_h5py("only NumPy decodes such elements")
-        if out is not None:
-            how.check_out(given.dtype, dataset)
-
-    if out is not None:
-        wanted = given.dtype
-    elif how is not None:
-        wanted = element_type(how.dtype)
-    elif dtype is not None:
-        wanted = element_type(dtype)
-    else:
-        wanted = element_type(base if new_on_host else base.newbyteorder("="))
-    kind = memory_types.memory_type(wanted, base)
-    if kind is not None:
-        kind = memory_types.array_type(kind, inner)
-        if len(names) == 1:
-            kind = memory_types.field_type(kind, names[0])
-    if rules is None and (
-        kind is None
-        or memory_types.needs_numpy(base, wanted.numpy)
-        or not memory_types.converts(dataset.id.get_type(), kind, wanted)
-    ):
-        return left_to_h5py(f"HDF5 has no conversion to {wanted.name}")
-
-    target = out
-    if target is None:
-        shape = selection.shape + inner
-        if new_on_host:
-            # A structure may have gaps, and fields that the dataset lacks, which no transfer fills.
-            is_structure = base.kind == "V" or (
-                wanted.numpy is not None and wanted.numpy.kind == "V"
-            )
-            make = np.zeros if is_structure else np.empty
-            target = make(shape, base if wanted.numpy == base else numpy_dtype(wanted))
-        else:
-            target = allocate(shape, wanted, device, stream)
-    view = arrays.view(target, stream) if out is None else given
-    view, copy_back = _destination(view, target, stream, selection, len(inner), blocking)
-    if copy_back is not None:
-        by_h5py.refuse_more_fields(base, wanted)
-    if view.shape != selection.shape + inner:
-        raise InvalidError(
-            f"out has shape {view.shape}, and the selection has shape {selection.shape + inner}"
-        )
+        given = arrays.strided_destination(out, call.stream)
     try:
-        made = submit(
-            request.READ,
-            dataset,
-            selection,
-            TypedMemory(view, kind, view.outer_strides(len(inner)), rules),
-            submit_options,
-            blocking=blocking,
-            array=target,
-            is_new=is_new or out is None,
-        )
+        return _submit(dataset, reader, argument, target, given, call, blocking=blocking)
+    except OnlyH5pyError as refused:
+        reason = str(refused)
     except Error as error:
         if not by_h5py.takes_over(error, dataset):
             raise
-        return left_to_h5py(str(error))
-    return _Reading(made, view, copy_back, single=not selection.shape)
+        reason = str(error)
+    stream, how = call.stream, reader.how
+    made = by_h5py.read(dataset, argument, out, device, dtype, stream, reason, how)
+    return _Reading(made, None, None, False)
 
 
-def of_elements(dtype: Any, inner: tuple[int, ...]) -> Any:
-    """Return the type of the numbers, if a type of elements that are arrays is given."""
-    if isinstance(dtype, (str, tuple)):
-        with suppress(TypeError):  # the name of a type that NumPy lacks
-            dtype = np.dtype(dtype)
-    if not isinstance(dtype, np.dtype) or dtype.subdtype is None:
-        return dtype
-    base, shape = dtype.subdtype
-    if shape != inner:
-        raise InvalidError(f"elements of shape {inner} cannot become elements of shape {shape}")
-    return base
+def _submit(
+    dataset: Any,
+    reader: DatasetReader,
+    argument: Any,
+    target: Target,
+    given: arrays.View | None,
+    call: SubmitOptions,
+    *,
+    blocking: bool,
+) -> _Reading:
+    """Start a read by the library, into memory that is given or into a new array.
+
+    Raises:
+        OnlyH5pyError: h5py has to read.
+    """
+    extent = dataset.shape
+    if not extent:
+        raise OnlyH5pyError(by_h5py.without_dimensions(dataset))
+    indices, names = selections.split(argument)
+    array, stream, conversions = target.out, call.stream, reader.conversions
+    for_numpy = given is None and is_numpy(target.device)
+    element, inner, kind, rules = conversions.to_read(
+        names, None if given is None else given.dtype, target.dtype, for_numpy=for_numpy
+    )
+    if given is not None and reader.how is not None:
+        reader.how.check_out(given.dtype, dataset)
+    selection = selections.select(dataset, extent, indices)
+    shape = selection.shape + inner
+    view = given
+    if view is None:
+        if for_numpy:
+            made = numpy_dtype(element)
+            # A structure may have gaps, and fields that the dataset lacks, which no transfer fills.
+            array = (np.zeros if made.kind == "V" else np.empty)(shape, made)
+        else:
+            array = allocate(shape, element, target.device, stream)
+        view = arrays.view(array, stream)
+    view, copy_back = _destination(view, array, stream, selection, len(inner), blocking)
+    if copy_back is not None:
+        stored = selections.field_dtype(conversions.stored, names) if names else conversions.stored
+        by_h5py.refuse_more_fields(stored.base, element)
+    if view.shape != shape:
+        raise InvalidError(f"out has shape {view.shape}, and the selection has shape {shape}")
+    request_made = submit(
+        request.READ,
+        dataset,
+        selection,
+        TypedMemory(view, kind, view.outer_strides(len(inner)), rules),
+        call,
+        blocking=blocking,
+        may_change=reader.is_writable(dataset),
+        array=array,
+        is_new=target.is_new or given is None,
+    )
+    return _Reading(request_made, view, copy_back, single=not selection.shape)
 
 
 def _destination(

@@ -41,7 +41,7 @@ def read(dataset: Any, argument: Any) -> Any:
         shape = select_read(dataset.id.get_space(), indices).mshape
         made = _objects(np.zeros((), _bytes_of(kind)), stored.base)
         return made[()] if shape is None else made
-    selection = selections.select(dataset, indices)
+    selection = selections.select(dataset, dataset.shape, indices)
     packed = np.zeros(selection.count * kind.get_size(), np.uint8)
     in_memory = memory_types.field_type(kind, names[0]) if len(names) == 1 else kind
     reading = submit(
@@ -51,6 +51,7 @@ def read(dataset: Any, argument: Any) -> Any:
         TypedMemory(arrays.view(packed, None), in_memory, None),
         SubmitOptions.of(None, {}),
         blocking=True,
+        may_change=True,
         array=packed,
         is_new=True,
     )

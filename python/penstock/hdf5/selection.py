@@ -92,8 +92,8 @@ def stored_type(dataset: Any, argument: Any) -> np.dtype[Any]:
     return field_dtype(stored, names) if names else stored
 
 
-def select(dataset: Any, indices: tuple[Any, ...]) -> Selection:
-    """Select elements of a dataset that has dimensions.
+def select(dataset: Any, shape: tuple[int, ...], indices: tuple[Any, ...]) -> Selection:
+    """Select elements of a dataset that has this shape, of one or more dimensions.
 
     Raises:
         ValueError, TypeError, IndexError: What h5py raises for such indices.
@@ -103,7 +103,6 @@ def select(dataset: Any, indices: tuple[Any, ...]) -> Selection:
 
     if any(index is None for index in indices):
         raise TypeError("indexing with None (or np.newaxis) is not supported")
-    shape: tuple[int, ...] = dataset.shape
     whole = indices == () or (len(indices) == 1 and indices[0] is Ellipsis)
     if whole:
         return Selection(shape, shape)

@@ -11,7 +11,7 @@ from penstock._options import OptionKeys, resolve
 from penstock.arrays import View, c_strides
 from penstock.errors import check
 from penstock.hdf5 import dropped, native_reader, small
-from penstock.hdf5.library import lock, seems_writable
+from penstock.hdf5.library import lock
 from penstock.hdf5.selection import Selection
 from penstock.request import Finished, Request
 from penstock.streams import stream_handle, wait_for
@@ -55,6 +55,7 @@ def submit(
     submit_options: SubmitOptions,
     *,
     blocking: bool,
+    may_change: bool,
     array: A,
     is_new: bool = False,
 ) -> Request[A]:
@@ -67,6 +68,7 @@ def submit(
         memory: The elements in memory, in the selection's shape.
         submit_options: The stream and the options of the call.
         blocking: Whether the caller waits for the request before it does anything else.
+        may_change: Whether the file is open for writing.
         array: What the request returns when it is finished.
         is_new: Whether the memory has never been written, so that a read may leave none of it.
     """
@@ -74,10 +76,11 @@ def submit(
     reading = operation == request.READ
     is_plain = selection.parsed is None and memory.strides is None
     holes = request.ZERO_HOLES if is_new else 0
-    if blocking and is_plain and view.device < 0 and _is_one_call(dataset, selection, view.nbytes):
+    is_one_call = blocking and is_plain and view.device < 0
+    if is_one_call and _is_one_call(selection, view.nbytes, may_change=may_change):
         return _move(reading, dataset, selection, memory, submit_options, array, holes)
     described = Described(selection, memory)
-    if blocking and reading and is_plain and _is_small_on_gpu(dataset, view):
+    if blocking and reading and is_plain and not may_change and _is_small_on_gpu(view):
         done = native_reader.read_once(
             dataset,
             memory.type,
@@ -164,19 +167,18 @@ def _start_of(reading: bool, *, by_space: bool) -> Any:
     return lib.penstock_dataset_write_selected
 
 
-def _is_small_on_gpu(dataset: Any, view: View) -> bool:
+def _is_small_on_gpu(view: View) -> bool:
     """Whether the library may carry out a read to GPU memory on this thread."""
-    is_small = view.device >= 0 and 0 < view.nbytes <= small.ROWS
-    return is_small and not request.stream_holders and not seems_writable(dataset)
+    return view.device >= 0 and 0 < view.nbytes <= small.ROWS and not request.stream_holders
 
 
-def _is_one_call(dataset: Any, selection: Selection, nbytes: int) -> bool:
+def _is_one_call(selection: Selection, nbytes: int, *, may_change: bool) -> bool:
     """Whether one call that holds the lock to its end may move these bytes of host memory.
 
     The calling thread takes part, and no worker has to be woken. While a file is open only for
     reading, other threads may use the lock to read it as well, so fewer bytes may hold it up.
     """
-    if nbytes > (small.ROWS if seems_writable(dataset) else small.DECODED):
+    if nbytes > (small.ROWS if may_change else small.DECODED):
         return False
     return not nbytes or selection.span * (nbytes // selection.count) <= small.SPAN
 

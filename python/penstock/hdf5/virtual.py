@@ -37,7 +37,7 @@ def refuse_misread(dataset: Any, argument: Any) -> None:
     """
     if not dataset.shape or not is_virtual(dataset):
         return
-    elements = selections.select(dataset, selections.split(argument)[0]).elements
+    elements = selections.select(dataset, dataset.shape, selections.split(argument)[0]).elements
     if not is_read_alike(dataset, elements):
         check(lib.penstock_virtual_check(dataset.id.id, _address(elements)))
 

@@ -9,16 +9,11 @@ import numpy as np
 from penstock import arrays, request, staging, transfer
 from penstock._options import OptionKeys
 from penstock.errors import Error, IncompatibleError, PermissionDeniedError
-from penstock.hdf5 import by_h5py, dropped, lists, memory_types
+from penstock.hdf5 import by_h5py, dropped, lists
 from penstock.hdf5 import selection as selections
+from penstock.hdf5.conversions import OnlyH5pyError
 from penstock.hdf5.dataset_reader import DatasetReader
-from penstock.hdf5.library import (
-    check_dataset,
-    is_virtual,
-    is_writable,
-    lock,
-    lock_if_writable,
-)
+from penstock.hdf5.library import check_dataset, is_virtual, lock
 from penstock.hdf5.source import takes_name
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
 from penstock.records import in_c_order
@@ -62,7 +57,7 @@ def write(
             return
     check_dataset(dataset)
     submit_options = SubmitOptions.of(stream, options)
-    with lock_if_writable(dataset):
+    with lock():
         transfer.finish(_start(dataset, array, selection, submit_options, blocking=True))
 
 
@@ -91,20 +86,40 @@ def write_async(
 def _start(
     dataset: Any, array: Any, argument: Any, submit_options: SubmitOptions, *, blocking: bool
 ) -> Request[Any]:
-    if not is_writable(dataset):
+    if not DatasetReader.of(dataset).is_writable(dataset):
         path = dataset.file.filename
         raise PermissionDeniedError(
             f"{path} is not open for writing", path=path, remedy='open it with the mode "r+"'
         )
-    stream = submit_options.stream
-    stored = dataset.dtype
-    view = _source(array, stored, stream)
+    view = _source(array, dataset.dtype, submit_options.stream)
+    try:
+        return _submit(dataset, array, argument, view, submit_options, blocking=blocking)
+    except OnlyH5pyError as refused:
+        reason = str(refused)
+    except Error as error:
+        if not by_h5py.takes_over(error, dataset):
+            raise
+        reason = str(error)
+    return by_h5py.write(dataset, array, argument, view, submit_options, reason)
 
-    def left_to_h5py(reason: str) -> Request[Any]:
-        return by_h5py.write(dataset, array, argument, view, submit_options, reason)
 
-    if not dataset.shape:
-        return left_to_h5py(by_h5py.without_dimensions(dataset))
+def _submit(
+    dataset: Any,
+    array: Any,
+    argument: Any,
+    view: arrays.View | None,
+    submit_options: SubmitOptions,
+    *,
+    blocking: bool,
+) -> Request[Any]:
+    """Start a write by the library, from the memory of an array or from values.
+
+    Raises:
+        OnlyH5pyError: h5py has to write.
+    """
+    stream, extent = submit_options.stream, dataset.shape
+    if not extent:
+        raise OnlyH5pyError(by_h5py.without_dimensions(dataset))
     indices, names = selections.split(argument)
     if names and is_virtual(dataset):
         raise IncompatibleError(
@@ -112,52 +127,30 @@ def _start(
             path=dataset.file.filename,
             remedy="write whole elements, or write the field to the sources",
         )
-    field = selections.field_dtype(stored, names) if names else stored
-    made_by_numpy = not field.hasobject and field.kind in "SV"
-    if view is None and made_by_numpy and not lists.are_writable(dataset, argument):
-        array, _ = lists.values_of(dataset, array, names)
-        view = None if array.dtype.kind in "UT" else arrays.view(array, stream)
-    if view is None or field.hasobject:
-        return left_to_h5py(f"HDF5 converts values to {field}")
-    dtype = view.dtype.numpy
-    opaque = stored.kind == "V" and stored.subdtype is None
-    if opaque and not names and (dtype is None or dtype.kind != "V"):
-        return left_to_h5py(f"NumPy converts values of type {view.dtype.name} to {stored}")
-
-    base, inner = field.subdtype or (field, ())
-    kind = memory_types.memory_type(view.dtype, base)
-    if kind is not None and names:
-        if dtype is not None and dtype.names is not None:
-            if set(dtype.names) - set(names):
-                return left_to_h5py("the array has more fields than are written")
-            kind, inner = memory_types.fields_type(dtype, names), ()
-        elif len(names) == 1 and dtype == base and not inner:
-            kind = memory_types.field_type(kind, names[0])
-        else:
-            return left_to_h5py("NumPy converts the values of the fields")
-    elif kind is not None:
-        kind = memory_types.array_type(kind, inner)
-    needs_numpy = dtype is not None and memory_types.needs_numpy(dtype, base)
-    if (
-        kind is None
-        or needs_numpy
-        or not memory_types.converts(kind, dataset.id.get_type(), view.dtype)
-    ):
-        return left_to_h5py(f"HDF5 has no conversion from {view.dtype.name}")
+    conversions = DatasetReader.of(dataset).conversions
+    if view is None:
+        field = selections.field_dtype(conversions.stored, names) if names else conversions.stored
+        made_by_numpy = not field.hasobject and field.kind in "SV"
+        if made_by_numpy and not lists.are_writable(dataset, argument):
+            array, _ = lists.values_of(dataset, array, names)
+            view = None if array.dtype.kind in "UT" else arrays.view(array, stream)
+        if view is None:
+            raise OnlyH5pyError(f"HDF5 converts values to {field}")
+    _, inner, kind, _ = conversions.to_write(names, view.dtype)
     outer = view.shape[: view.ndim - len(inner)]
     if view.shape[len(outer) :] != inner:
-        return left_to_h5py("the arrays in the elements have another shape")
+        raise OnlyH5pyError("the arrays in the elements have another shape")
 
-    selection = selections.select(dataset, indices)
+    selection = selections.select(dataset, extent, indices)
     is_for_h5py = not selection.has_lists and (inner or not selection.is_grid)
     if outer == () and selection.shape != () and is_for_h5py:
-        return left_to_h5py("h5py accepts or refuses one value for arrays or single elements")
+        raise OnlyH5pyError("h5py accepts or refuses one value for arrays or single elements")
     selection.check_broadcast(outer)
     if not selection.count:
         return by_h5py.no_elements(array)
     if outer != selection.shape and not selection.is_grid:
         if is_for_h5py:
-            return left_to_h5py("single elements need a value each")
+            raise OnlyH5pyError("single elements need a value each")
         host = staging.to_host(arrays.source(view.array, stream))
         shape = selection.shape + inner
         host = host.reshape(host.shape[max(host.ndim - len(shape), 0) :])  # others are 1
@@ -177,13 +170,10 @@ def _start(
             TypedMemory(view, kind, strides),
             submit_options,
             blocking=blocking,
+            may_change=True,
             array=array,
         )
         return made
-    except Error as error:
-        if not by_h5py.takes_over(error, dataset):
-            raise
-        return left_to_h5py(str(error))
     finally:
         # The library leaves some elements to HDF5, now or as the request continues.
         if not isinstance(made, Finished) or made.account().hdf5:

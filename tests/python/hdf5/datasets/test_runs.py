@@ -15,6 +15,7 @@ import penstock as ps
 from penstock.hdf5 import reading, writing
 from penstock.hdf5.many import start_into
 from penstock.hdf5.runs import Runs
+from penstock.hdf5.submit import SubmitOptions
 
 COUNT = 1000
 KINDS = [
@@ -70,7 +71,8 @@ def test_runs_follow_one_another_in_the_array(
     start_into([dataset], [(given_runs,)], [found], {}).wait()
     assert found.tolist() == wanted
     found[:] = -1
-    reading.start_described(dataset, given_runs, found, None, None, None, {}).wait()
+    call = SubmitOptions.of(None, {})
+    reading.start_described(dataset, given_runs, reading.Target(found), call).wait()
     assert found.tolist() == wanted
 
 
