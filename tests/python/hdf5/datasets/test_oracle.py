@@ -616,7 +616,7 @@ def as_field(dataset: h5py.Dataset, chosen: Any, value: Any) -> Any:
 def is_for_numpy(dataset: h5py.Dataset, chosen: Any) -> bool:
     """Whether lists select elements."""
     indices, _ = selection.split(chosen)
-    selected, _ = attempt(lambda: selection.select(dataset, indices))
+    selected, _ = attempt(lambda: selection.select(dataset, dataset.shape, indices))
     return selected is not None and selected.has_lists
 
 
@@ -656,7 +656,7 @@ def write_as_numpy(dataset: h5py.Dataset, chosen: Any, value: Any) -> None:
 def draw_value(data: st.DataObject, dataset: h5py.Dataset, chosen: Any) -> Any:
     """An array for a selection, or one that is broadcast into it, or a number."""
     indices, names = selection.split(chosen)
-    selected, refusal = attempt(lambda: selection.select(dataset, indices))
+    selected, refusal = attempt(lambda: selection.select(dataset, dataset.shape, indices))
     if refusal is not None:
         return np.zeros(3, "f4")
     dtype = selection.field_dtype(dataset.dtype, names) if names else dataset.dtype
