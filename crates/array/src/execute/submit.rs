@@ -3,11 +3,12 @@
 //! The engine carries out a transfer that only moves bytes in long runs as a plain transfer. Any
 //! other transfer becomes a task for its direction and kind of memory:
 //!
-//! 1. The kind of the array's memory is queried once, and its lowest address computed.
+//! 1. The kind of the array's memory is queried once, and its lowest address computed:
+//!    [`ArrayMemory::of`].
 //! 2. A read whose plans all move bytes of one file becomes a plain transfer. Ranges close together
-//!    in the file are then read together.
-//! 3. Other reads become a [`HostRead`] or a read into GPU memory; a write becomes a task for its
-//!    [`Sink`].
+//!    in the file are then read together: [`TransferKind::or_plain`].
+//! 3. Other reads become a [`HostRead`] or a [`DeviceRead`], by [`Work::read`]; a write becomes a
+//!    task for its [`Sink`], by [`Work::write`].
 //! 4. The task runs on the engine's workers. What only the format's library may do runs in
 //!    submitter steps.
 //!
@@ -158,127 +159,224 @@ pub unsafe fn submit(
             Arc::make_mut(&mut bound.plan).set_holes(with.holes);
         }
     }
-    let (start, memory) = match place_of(&prepared, address, memory) {
-        Ok(place) => place,
-        Err(error) => return Err(prepared.kind.end(error)),
-    };
-    let path = prepared.path;
-    // Planning continues here and may find errors in the chunk index.
-    let named = |error: Error| error.in_file(&path);
+    // SAFETY: upheld by the caller.
+    let memory = unsafe { ArrayMemory::of(&prepared, address, memory) }
+        .inspect_err(|_| prepared.kind.end())?;
+    let PreparedTransfer {
+        kind,
+        direction,
+        path,
+        beforehand,
+        ..
+    } = prepared;
     // A plain transfer cannot report what was done before.
-    let beforehand = &prepared.beforehand;
     let kind = if beforehand.moved == 0 && beforehand.note.is_none() {
-        prepared.kind.or_plain(memory.context.is_some())
+        kind.or_plain(memory.kind.context.is_some())
+            .map_err(|error| error.in_file(&path))?
     } else {
-        Ok(prepared.kind)
+        kind
     };
-    let kind = kind.map_err(named)?;
-    let waiter_shares = with.waiter_shares && kind.is_quick(prepared.length);
-    let kind = match kind {
+    let waiter_shares = with.waiter_shares && kind.is_quick(memory.length);
+    let has_steps = matches!(&kind, TransferKind::Write(_, sink) if !matches!(sink, Sink::InPlace));
+    let work = match kind {
         TransferKind::Plain {
             file,
-            ranges,
+            mut ranges,
             at_end,
         } => {
-            // SAFETY: upheld by the caller.
-            return unsafe {
-                let plain = (&file, ranges, at_end);
-                submit_plain(prepared.direction, plain, (start, memory), with)
-            };
-        }
-        kind => kind,
-    };
-    let limits = || -> Result<(Options, usize)> {
-        let options = merged_options(with.options)?;
-        Ok((options, options.threads.map_or(cores()?, |n| n as usize)))
-    };
-    let (options, most) = match limits() {
-        Ok(limits) => limits,
-        Err(error) => return Err(kind.end(error)),
-    };
-    let (start, length) = (start as u64, prepared.length);
-    // SAFETY: the caller guarantees that the memory is valid.
-    let on_host = || unsafe { HostMemory::new(start as *mut u8, length) };
-    let mut note = prepared.beforehand.note;
-    let has_steps = matches!(&kind, TransferKind::Write(_, sink) if !matches!(sink, Sink::InPlace));
-    let (task, workers): (Box<dyn Task>, usize) = match kind {
-        TransferKind::Nothing | TransferKind::Plain { .. } => {
-            (Box::new(Nothing(prepared.direction)), 1)
-        }
-        TransferKind::Read(plans) => match &memory.context {
-            None => {
-                let read = HostRead::new(plans, on_host(), most);
-                let workers = read.workers(most).map_err(named)?;
-                (Box::new(read), workers)
+            for range in &mut ranges {
+                range.memory += memory.start;
             }
-            Some(context) => {
-                let device = DeviceMemory { start, length };
-                let own = context.own()?;
-                let mut read = DeviceRead::new(plans, device, own, most, &options)?;
-                note = note.or(read.note.take()).or(own.note().map(str::to_owned));
-                let workers = read.workers(most).map_err(named)?;
-                (Box::new(read), workers)
-            }
-        },
+            let mut order = request::Order::new(direction, &ranges, with.options);
+            order.background = with.background;
+            order.waiter_shares = with.waiter_shares;
+            order.memory = Some(memory.kind);
+            order.last_step = at_end;
+            // SAFETY: upheld by the caller; the ranges lie inside the memory described.
+            return unsafe { request::submit(&file, order, with.stream, with.owner) };
+        }
+        // Options out of range are an error here, too.
+        TransferKind::Nothing => {
+            Limits::of(with.options).map(|_| Work::new(Nothing(direction), 1))?
+        }
+        TransferKind::Read(plans) => Work::read(plans, &memory, with.options, &path)?,
         TransferKind::Write(bound, sink) => {
-            let array = match &memory.context {
-                None => Array::Host(on_host()),
-                Some(context) => {
-                    let own = context.own().inspect_err(|_| sink.end())?;
-                    note = note.or(own.note().map(str::to_owned));
-                    Array::Device {
-                        memory: DeviceMemory { start, length },
-                        kernels: kernels(own).inspect_err(|_| sink.end())?,
-                        context: Arc::clone(own),
-                    }
-                }
-            };
-            let touched = usize::try_from(bound.plan.touched()).unwrap_or(usize::MAX);
-            let share = match (options.threads, common_file(slice::from_ref(&bound))) {
-                (None, Some(file)) => file.share_of(most),
-                _ => most,
-            };
-            let workers = share.min(touched).max(1);
-            let path = path.clone();
-            match sink {
-                Sink::Chunks(sink) => {
-                    let write = ChunkWrite::new(bound, array, sink, path, (&options, most));
-                    let workers = write.workers();
-                    (Box::new(write), workers)
-                }
-                Sink::Blocks(sink) => (
-                    Box::new(ElementWrite::blocks(bound, array, sink, path)),
-                    workers,
-                ),
-                Sink::InPlace => (
-                    Box::new(ElementWrite::in_place(bound, array, path)),
-                    workers,
-                ),
-                Sink::Dense(sink, bytes) => (
-                    Box::new(ElementWrite::dense(bound, array, sink, bytes, path)?),
-                    workers,
-                ),
-            }
+            Work::write(bound, sink, &memory, with.options, path.clone())?
         }
     };
     let order = TaskOrder {
-        task,
+        task: work.task,
         path,
-        workers,
-        requested: match memory.context {
+        workers: work.workers,
+        requested: match memory.kind.context {
             None => RouteName::Host,
             Some(_) => RouteName::Staged,
         },
-        context: memory.context,
+        context: memory.kind.context,
         block: 0,
         has_steps,
         waiter_shares,
-        moved: prepared.beforehand.moved,
-        moved_by: prepared.beforehand.by,
-        note,
+        moved: beforehand.moved,
+        moved_by: beforehand.by,
+        note: beforehand.note.or(work.note),
     };
     // SAFETY: upheld by the caller.
     unsafe { request::submit_task(order, with.stream, with.owner) }
+}
+
+/// The memory of the array of a submission.
+struct ArrayMemory {
+    /// The address of the lowest byte.
+    start: usize,
+    length: u64,
+    /// The memory at `start`.
+    kind: Memory,
+}
+
+impl ArrayMemory {
+    /// Computes the lowest address, and queries the memory there unless it is `known`.
+    ///
+    /// # Safety
+    /// As for [`submit`], for the memory.
+    unsafe fn of(
+        prepared: &PreparedTransfer,
+        address: usize,
+        known: Option<Memory>,
+    ) -> Result<ArrayMemory> {
+        let length = prepared.length;
+        let start = address
+            .checked_add_signed(prepared.low as isize)
+            .filter(|start| start.checked_add(length as usize).is_some())
+            .ok_or_else(|| Error::invalid("the array extends past the end of the address space"))?;
+        if length > 0 && address == 0 {
+            return Err(Error::invalid("the buffer is a null pointer"));
+        }
+        let kind = known.map_or_else(|| Memory::at(start), Ok)?;
+        Ok(ArrayMemory {
+            start,
+            length,
+            kind,
+        })
+    }
+
+    fn on_host(&self) -> HostMemory {
+        // SAFETY: the creator guarantees that the memory is valid.
+        unsafe { HostMemory::new(self.start as *mut u8, self.length) }
+    }
+
+    fn on_device(&self) -> DeviceMemory {
+        DeviceMemory {
+            start: self.start as u64,
+            length: self.length,
+        }
+    }
+
+    /// Returns the memory as the array of a write, and the note of its GPU.
+    fn to_write(&self) -> Result<(Array, Option<String>)> {
+        let Some(context) = &self.kind.context else {
+            return Ok((Array::Host(self.on_host()), None));
+        };
+        let own = context.own()?;
+        let array = Array::Device {
+            memory: self.on_device(),
+            kernels: kernels(own)?,
+            context: Arc::clone(own),
+        };
+        Ok((array, own.note().map(str::to_owned)))
+    }
+}
+
+/// What limits the workers of a task.
+struct Limits {
+    options: Options,
+    /// The most workers: the number in the options, or that of the cores.
+    workers: usize,
+}
+
+impl Limits {
+    fn of(options: Options) -> Result<Limits> {
+        let options = merged_options(options)?;
+        let workers = options.threads.map_or(cores()?, |n| n as usize);
+        Ok(Limits { options, workers })
+    }
+}
+
+/// A transfer that the engine's workers carry out by a task.
+struct Work {
+    task: Box<dyn Task>,
+    workers: usize,
+    /// Why the task takes another path than the requested one.
+    note: Option<String>,
+}
+
+impl Work {
+    fn new(task: impl Task + 'static, workers: usize) -> Work {
+        Work {
+            task: Box::new(task),
+            workers,
+            note: None,
+        }
+    }
+
+    /// The read of plans into host or GPU memory. Errors in the chunk index name `path`.
+    fn read(
+        plans: Vec<BoundPlan>,
+        memory: &ArrayMemory,
+        options: Options,
+        path: &std::path::Path,
+    ) -> Result<Work> {
+        let Limits { options, workers } = Limits::of(options)?;
+        // Counting the workers' work continues the planning, and may find such errors.
+        let named = |error: Error| error.in_file(path);
+        let Some(context) = &memory.kind.context else {
+            let read = HostRead::new(plans, memory.on_host(), workers);
+            let workers = read.workers(workers).map_err(named)?;
+            return Ok(Work::new(read, workers));
+        };
+        let own = context.own()?;
+        let mut read = DeviceRead::new(plans, memory.on_device(), own, workers, &options)?;
+        let note = read.note.take().or(own.note().map(str::to_owned));
+        let workers = read.workers(workers).map_err(named)?;
+        Ok(Work {
+            note,
+            ..Work::new(read, workers)
+        })
+    }
+
+    /// The write of an array through `sink`, which is ended on an error.
+    fn write(
+        bound: BoundPlan,
+        sink: Sink,
+        memory: &ArrayMemory,
+        options: Options,
+        path: PathBuf,
+    ) -> Result<Work> {
+        let prepare = || Ok((Limits::of(options)?, memory.to_write()?));
+        let (limits, (array, note)) = prepare().inspect_err(|_: &Error| sink.end())?;
+        let touched = usize::try_from(bound.plan.touched()).unwrap_or(usize::MAX);
+        let share = match (limits.options.threads, common_file(slice::from_ref(&bound))) {
+            (None, Some(file)) => file.share_of(limits.workers),
+            _ => limits.workers,
+        };
+        let workers = share.min(touched).max(1);
+        let work = match sink {
+            Sink::Chunks(sink) => {
+                let limits = (&limits.options, limits.workers);
+                let write = ChunkWrite::new(bound, array, sink, path, limits);
+                let workers = write.workers();
+                Work::new(write, workers)
+            }
+            Sink::Blocks(sink) => {
+                Work::new(ElementWrite::blocks(bound, array, sink, path), workers)
+            }
+            Sink::InPlace => Work::new(ElementWrite::in_place(bound, array, path), workers),
+            Sink::Dense(sink, bytes) => {
+                let write = ElementWrite::dense(bound, array, sink, bytes, path)?;
+                Work::new(write, workers)
+            }
+        };
+        Ok(Work { note, ..work })
+    }
 }
 
 impl TransferKind {
@@ -294,12 +392,11 @@ impl TransferKind {
         }
     }
 
-    /// Ends a transfer that is not submitted because of `error`, which it returns.
-    fn end(&self, error: Error) -> Error {
+    /// Ends a transfer that is not submitted.
+    fn end(&self) {
         if let TransferKind::Write(_, sink) = self {
             sink.end();
         }
-        error
     }
 
     /// Turns reads of one file that only move bytes into a plain transfer, in which ranges that are
@@ -340,53 +437,6 @@ fn common_file(plans: &[BoundPlan]) -> Option<Arc<File>> {
         _ => false,
     };
     (plans.len() == 1 || plans.iter().all(is_same)).then(|| Arc::clone(first))
-}
-
-/// Returns the address of the lowest byte, and the memory at that address.
-fn place_of(
-    prepared: &PreparedTransfer,
-    address: usize,
-    memory: Option<Memory>,
-) -> Result<(usize, Memory)> {
-    let start = start_of(prepared, address)?;
-    let memory = match memory {
-        Some(known) => known,
-        None => Memory::at(start)?,
-    };
-    Ok((start, memory))
-}
-
-/// Returns the address of the lowest byte.
-fn start_of(prepared: &PreparedTransfer, address: usize) -> Result<usize> {
-    let start = address.checked_add_signed(prepared.low as isize);
-    let is_inside = |start: &usize| start.checked_add(prepared.length as usize).is_some();
-    let start = start
-        .filter(is_inside)
-        .ok_or_else(|| Error::invalid("the array extends past the end of the address space"))?;
-    if prepared.length > 0 && address == 0 {
-        return Err(Error::invalid("the buffer is a null pointer"));
-    }
-    Ok(start)
-}
-
-/// # Safety
-/// As for [`submit`].
-unsafe fn submit_plain(
-    direction: Operation,
-    (file, mut ranges, at_end): (&Arc<File>, Vec<Extent>, Option<AtEnd>),
-    (start, memory): (usize, Memory),
-    with: SubmitOptions,
-) -> Result<Request> {
-    for range in &mut ranges {
-        range.memory += start;
-    }
-    let mut order = request::Order::new(direction, &ranges, with.options);
-    order.background = with.background;
-    order.waiter_shares = with.waiter_shares;
-    order.memory = Some(memory);
-    order.last_step = at_end;
-    // SAFETY: upheld by the caller; the ranges lie inside the memory described.
-    unsafe { request::submit(file, order, with.stream, with.owner) }
 }
 
 /// The task of a transfer that has no remaining work.
