@@ -1,9 +1,9 @@
 //! Decodes and places a loaded batch on the GPU, and evaluates the results.
 
 use penstock_codec::gpu::nvcomp::Nvcomp;
-use penstock_codec::gpu::{Checksum, ChecksumTable, InflateTable};
+use penstock_codec::gpu::{Checksum, ChecksumTable, InflateTable, Kernels, PlaceTable};
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::gpu::{CopyQueue, Direction, QueueLease};
+use penstock_engine::gpu::{CopyQueue, Direction, OwnContext, QueueLease};
 use penstock_engine::report::{Counters, Path};
 
 use super::batch::{DECODED, Entry, Found, GpuBatch};
@@ -29,8 +29,28 @@ pub(super) struct Results {
     checked: Vec<usize>,
 }
 
+/// The tables of a launch, and its memory on the GPU. Offsets count from the start of `memory`.
+struct Upload {
+    /// For the decoder's own use.
+    temp: Scratch,
+    /// Begins with the tables, that of the decoder first. What the GPU writes follows.
+    memory: Scratch,
+    /// Bytes of all tables.
+    bytes: usize,
+    checksums: ChecksumTable,
+    checksums_at: u64,
+    /// Each with its offset.
+    places: Vec<(PlaceTable, u64)>,
+    /// Offset of the memory in which checksums are computed.
+    work_at: u64,
+}
+
 impl Results {
-    /// Queues all work that turns the loaded bytes of a batch into elements in their places.
+    /// Queues all work that turns the loaded bytes of a batch into elements in their places:
+    ///
+    /// 1. Memory of the GPU is allocated for tables and results.
+    /// 2. The tables are written to a slot, and copied from it.
+    /// 3. The GPU decodes the pieces, computes the checksums, and places the elements.
     pub(super) fn launch(
         plans: &DevicePlans,
         batch: &GpuBatch,
@@ -41,7 +61,7 @@ impl Results {
         let Found {
             entries,
             again,
-            mut places,
+            places,
             elements,
         } = std::mem::take(&mut *batch.found());
         let mut checksums = ChecksumTable::new(Checksum::Adler32);
@@ -57,95 +77,123 @@ impl Results {
             let cause = "the GPU has no decoder for a batch";
             return Err(Error::new(Kind::Internal, cause));
         };
+        let mut results = Results {
+            decoding,
+            scratch: Vec::with_capacity(3),
+            entries,
+            again,
+            elements,
+            results_at: 0,
+            verdicts_at: 0,
+            checked,
+        };
+        let allocated = results.allocate(plans, batch, checksums, places);
+        let queued = allocated.and_then(|upload| {
+            // Called with the batch's queue unlocked: a worker that waits for that lock may hold the
+            // slots that this worker waits for.
+            slots.ready(upload.bytes.max(1), lent)?;
+            let mut queue = batch.queue();
+            let queued = results.queue(&upload, &plans.context, kernels, slots, &mut queue);
+            queued.inspect_err(|_| {
+                // Queued work must end before its memory is released.
+                let _ = queue.finish();
+            })
+        });
+        queued.inspect_err(|_| results.release(batch))?;
+        Ok(results)
+    }
 
+    /// Allocates the memory of a launch, and adds the tables that need temporary memory.
+    fn allocate(
+        &mut self,
+        plans: &DevicePlans,
+        batch: &GpuBatch,
+        checksums: ChecksumTable,
+        mut places: Vec<PlaceTable>,
+    ) -> Result<Upload> {
+        let entries = &self.entries;
         let mut queue = batch.queue();
         let stream = queue.raw_stream();
-        let in_place = InPlace::new(plans, batch, &entries);
-        // SAFETY: the stream belongs to the context that is current on this worker.
-        let temp = unsafe { decoding.temp_bytes(&entries, stream)? };
-        let mut scratch = Vec::with_capacity(3);
-        let mut take = |queue: &mut CopyQueue, bytes: u64| {
-            let taken = Scratch::new(queue, bytes);
-            if taken.is_err() {
-                scratch.iter().for_each(|s: &Scratch| s.release(queue));
-            }
-            scratch.extend(taken.as_ref().ok());
-            taken
+        let mut take = |bytes| {
+            let taken = Scratch::new(&mut queue, bytes)?;
+            self.scratch.push(taken);
+            Ok(taken)
         };
-        let temp = take(&mut queue, temp)?;
-        let through = take(&mut queue, in_place.through())?;
+        // SAFETY: the stream belongs to the context that is current on this worker.
+        let temp = take(unsafe { self.decoding.temp_bytes(entries, stream)? })?;
+        let in_place = InPlace::new(plans, batch, entries);
+        let through = take(in_place.through())?;
         in_place.tables(through.address, &mut places)?;
 
         let mut parts = Parts::default();
-        let decoding_at = parts.take(decoding.size(&entries) as u64);
-        let checksum_at = parts.take(checksums.size() as u64);
-        let place_at: Vec<u64> = places.iter().map(|t| parts.take(t.size() as u64)).collect();
-        let uploaded = parts.end as usize;
-        let results_at = parts.take(decoding.results_size(&entries) as u64);
+        parts.take(self.decoding.size(entries) as u64);
+        let checksums_at = parts.take(checksums.size() as u64);
+        let with_offset = |table: PlaceTable| {
+            let offset = parts.take(table.size() as u64);
+            (table, offset)
+        };
+        let places = places.into_iter().map(with_offset).collect();
+        let bytes = parts.end as usize;
+        let results_at = parts.take(self.decoding.results_size(entries) as u64);
         let work_at = parts.take(checksums.work_size() as u64);
-        let memory = take(&mut queue, parts.end)?;
-        let at = |offset: u64| memory.address + offset;
-        let results = Results {
-            scratch,
-            again,
-            results_at: at(results_at),
-            verdicts_at: at(work_at + checksums.verdicts_offset() as u64),
-            checked,
-            elements,
-            decoding,
-            entries,
-        };
-        let (decoding, entries) = (&results.decoding, &results.entries);
-        drop(queue);
-        // Called with the batch's queue unlocked: a worker that waits for that lock may hold the slots
-        // that this worker waits for.
-        if let Err(error) = slots.ready(uploaded.max(1), lent) {
-            results.release(batch);
-            return Err(error);
+        let memory = take(parts.end)?;
+        self.results_at = memory.address + results_at;
+        self.verdicts_at = memory.address + work_at + checksums.verdicts_offset() as u64;
+        Ok(Upload {
+            temp,
+            memory,
+            bytes,
+            checksums,
+            checksums_at,
+            places,
+            work_at,
+        })
+    }
+
+    /// Writes the tables to the slot, and queues their copy and the work that they describe. Waits
+    /// until they are copied.
+    fn queue(
+        &self,
+        upload: &Upload,
+        context: &OwnContext,
+        kernels: &Kernels,
+        slots: &mut Slots,
+        queue: &mut CopyQueue,
+    ) -> Result<()> {
+        let start = upload.memory.address;
+        let slot = slots.bytes();
+        self.decoding.write(&self.entries, slot);
+        let checksums = &upload.checksums;
+        checksums.write(&mut slot[upload.checksums_at as usize..]);
+        for (table, offset) in &upload.places {
+            table.write(&mut slot[*offset as usize..]);
         }
-        let mut queue = batch.queue();
-        let place_all = |queue: &mut CopyQueue, slots: &mut Slots| {
-            let tables = slots.bytes();
-            decoding.write(entries, &mut tables[decoding_at as usize..]);
-            checksums.write(&mut tables[checksum_at as usize..]);
-            for (table, at) in places.iter().zip(&place_at) {
-                table.write(&mut tables[*at as usize..]);
-            }
-            let start = tables.as_mut_ptr();
-            // SAFETY: the slot is untouched until the batch's queue has executed the copy, which is
-            // waited for below; the memory has room for it.
-            unsafe { queue.copy(Direction::ToGpu, start, memory.address, uploaded as u64)? };
-            queue.mark(DECODED)?;
-            let failed = |e| placing::gpu_error(&plans.context, &e);
-            // SAFETY: all memory in the tables belongs to the batch, which lives until it is
-            // concluded, or to the caller, who guarantees its validity; the context is current on
-            // this worker.
-            unsafe {
-                let parts = (at(decoding_at), at(results_at));
-                let way = (&*plans.context, stream);
-                decoding.queue(entries, parts, &temp, kernels, way)?;
+        let (slot, bytes) = (slot.as_mut_ptr(), upload.bytes as u64);
+        // SAFETY: the slot is untouched until the batch's queue has executed the copy, which is
+        // waited for below; the memory has room for it.
+        unsafe { queue.copy(Direction::ToGpu, slot, start, bytes)? };
+        queue.mark(DECODED)?;
+        let stream = queue.raw_stream();
+        let failed = |e| placing::gpu_error(context, &e);
+        // SAFETY: all memory in the tables belongs to the batch, which lives until it is concluded,
+        // or to the caller, who guarantees its validity; the context is current on this worker.
+        unsafe {
+            let (parts, way) = ((start, self.results_at), (context, stream));
+            self.decoding
+                .queue(&self.entries, parts, &upload.temp, kernels, way)?;
+            let (at, work) = (start + upload.checksums_at, start + upload.work_at);
+            kernels
+                .checksum(checksums, at, work, stream)
+                .map_err(failed)?;
+            for (table, offset) in &upload.places {
                 kernels
-                    .checksum(&checksums, at(checksum_at), at(work_at), stream)
+                    .place(table, start + offset, stream)
                     .map_err(failed)?;
-                for (table, offset) in places.iter().zip(&place_at) {
-                    kernels.place(table, at(*offset), stream).map_err(failed)?;
-                }
             }
-            // The slot may be reused once the tables have been copied.
-            queue.wait(DECODED)?;
-            queue.mark(DECODED)
-        };
-        let queued = place_all(&mut queue, slots);
-        if let Err(error) = queued {
-            // Queued work must end before its memory is released.
-            let _ = queue.finish();
-            drop(queue);
-            results.release(batch);
-            return Err(error);
         }
-        places.clear();
-        drop(queue);
-        Ok(results)
+        // The slot may be reused once the tables have been copied.
+        queue.wait(DECODED)?;
+        queue.mark(DECODED)
     }
 
     /// Returns the results of a batch that is left to the CPU.
