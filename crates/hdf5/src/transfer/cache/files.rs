@@ -60,7 +60,7 @@ static FILES: LazyLock<Mutex<Files>> = LazyLock::new(|| {
 /// Number of files below which entries of closed files may stay. HDF5 does not report that it closes one.
 const FEW_FILES: usize = 4;
 /// Largest number of cached datasets of a file.
-pub(super) const MOST_DATASETS: usize = 4096;
+const MOST_DATASETS: usize = 4096;
 /// Largest number of bytes of the chunk tables of a file. A table of 10^6 chunks has 28 MB at most.
 const MOST_TABLES: u64 = 256 << 20;
 
@@ -129,6 +129,17 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         self.forgotten.store(true, Relaxed);
         self.chunks.close();
+    }
+}
+
+impl OpenFile {
+    /// Adds the entry of a dataset, in place of all others if there are too many.
+    pub(super) fn add(&mut self, token: [u8; 16], cached: &Arc<CachedDataset>) {
+        if self.datasets.len() >= MOST_DATASETS {
+            self.datasets.clear();
+            self.tables = 0;
+        }
+        self.datasets.insert(token, Arc::clone(cached));
     }
 }
 
