@@ -43,9 +43,10 @@ impl Prepared {
     }
 
     fn add(&mut self, choice: Chosen, memory: Memory, plan: Plan, faults: Option<&Arc<Faults>>) {
-        self.tuned = self.tuned.or(choice.tuned);
-        let not_tuned = choice.not_tuned.map(Cow::Owned);
-        self.note = self.note.take().or(not_tuned);
+        match choice.tuned {
+            Ok(options) => self.tuned = self.tuned.or(options),
+            Err(why) => self.note = self.note.take().or(Some(Cow::Owned(why))),
+        }
         self.threads = self.threads.max(choice.threads);
         self.block = self.block.max(choice.cut.block);
         let route = match faults {
