@@ -20,6 +20,7 @@ class Library:
         note_write: Callable[[Any], Any],
         torch_stream: Callable[[int], int],
         device_array: type,
+        view: type,
     ) -> None: ...
 
 class Elements:

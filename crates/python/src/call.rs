@@ -88,6 +88,7 @@ type Shape = unsafe extern "C" fn(reader: *mut c_void, rank: c_int, lengths: *mu
 ///     note_write: Records in torch's autograd that a tensor has changed.
 ///     torch_stream: Returns torch's current stream of a device.
 ///     device_array: The class `penstock.DeviceArray`.
+///     view: The class `penstock.arrays.View`.
 #[pyclass(frozen, module = "penstock._core")]
 pub(crate) struct Library {
     read: Read,
@@ -107,7 +108,7 @@ pub(crate) struct Library {
 impl Library {
     #[new]
     #[allow(clippy::too_many_arguments)] // They are named where Python calls.
-    #[pyo3(signature = (*, read, start, write, shape, sizes, fallback, options, parse, check, remember, note_write, torch_stream, device_array))]
+    #[pyo3(signature = (*, read, start, write, shape, sizes, fallback, options, parse, check, remember, note_write, torch_stream, device_array, view))]
     fn new(
         read: usize,
         start: usize,
@@ -122,6 +123,7 @@ impl Library {
         note_write: Py<PyAny>,
         torch_stream: Py<PyAny>,
         device_array: Py<PyType>,
+        view: Py<PyType>,
     ) -> PyResult<Library> {
         let (axis, selection, array, report_size) = sizes;
         let ours = (
@@ -155,7 +157,7 @@ impl Library {
             parse,
             check,
             remember,
-            classes: Classes::new(device_array, torch_stream, note_write),
+            classes: Classes::new(device_array, view, torch_stream, note_write),
         })
     }
 }

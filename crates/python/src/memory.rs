@@ -15,7 +15,7 @@ use crate::dlpack::{self, ExchangeApi, Tensor};
 pub(crate) struct Memory<'py> {
     /// The address of the first element; the rest follow it in C order.
     pub(crate) address: usize,
-    /// The type of an element, of NumPy or torch.
+    /// The type of an element: that of NumPy or torch, or an `ElementType`.
     pub(crate) dtype: Bound<'py, PyAny>,
     pub(crate) is_on_gpu: bool,
     /// The current stream of the array's library, whose queued work a read follows.
@@ -24,9 +24,11 @@ pub(crate) struct Memory<'py> {
     pub(crate) is_tensor: bool,
 }
 
-/// The classes of arrays that a reader fills: NumPy's, torch's and `DeviceArray`.
+/// The classes of arrays that a reader fills: NumPy's, torch's, `DeviceArray`, and `View` for those of other
+/// libraries.
 pub(crate) struct Classes {
     device_array: Py<PyType>,
+    view: Py<PyType>,
     /// Returns torch's current stream of a device.
     torch_stream: Py<PyAny>,
     /// Records in torch's autograd that a tensor has changed.
@@ -49,11 +51,13 @@ struct TensorClass {
 impl Classes {
     pub(crate) fn new(
         device_array: Py<PyType>,
+        view: Py<PyType>,
         torch_stream: Py<PyAny>,
         note_write: Py<PyAny>,
     ) -> Classes {
         Classes {
             device_array,
+            view,
             torch_stream,
             note_write,
             tensor: PyOnceLock::new(),
@@ -73,6 +77,9 @@ impl Classes {
         let class = array.get_type();
         if class.is(&self.device_array) {
             return of_device_array(array, shape);
+        }
+        if class.is(&self.view) {
+            return of_view(array, shape);
         }
         match self.tensor_api(&class)? {
             Some(api) => self.of_tensor(array, shape, api),
@@ -272,18 +279,33 @@ pub(crate) fn source_in_c_order(array: &Bound<'_, PyUntypedArray>, shape: &[u64]
     (is_plain && lengths.eq(shape.iter().copied())).then(|| address_of(array))
 }
 
+fn has_shape(lengths: &Bound<'_, PyAny>, shape: &[u64]) -> PyResult<bool> {
+    let lengths = lengths.cast::<PyTuple>()?;
+    let mut pairs = lengths.iter().zip(shape);
+    let is_same = pairs.all(|(ours, given)| ours.extract::<u64>().is_ok_and(|ours| ours == *given));
+    Ok(is_same && lengths.len() == shape.len())
+}
+
+/// Describes a `penstock.arrays.View` of memory that may be written to.
+fn of_view<'py>(view: &Bound<'py, PyAny>, shape: &[u64]) -> PyResult<Option<Memory<'py>>> {
+    let py = view.py();
+    let is_in_c_order = view.getattr(intern!(py, "strides"))?.is_none();
+    if !is_in_c_order || !has_shape(&view.getattr(intern!(py, "shape"))?, shape)? {
+        return Ok(None);
+    }
+    Ok(Some(Memory {
+        address: view.getattr(intern!(py, "pointer"))?.extract()?,
+        dtype: view.getattr(intern!(py, "dtype"))?,
+        is_on_gpu: view.getattr(intern!(py, "device"))?.extract::<i32>()? >= 0,
+        stream: view.getattr(intern!(py, "stream"))?.extract()?,
+        is_tensor: false,
+    }))
+}
+
 /// No library has queued work on the memory of a `DeviceArray`.
 fn of_device_array<'py>(array: &Bound<'py, PyAny>, shape: &[u64]) -> PyResult<Option<Memory<'py>>> {
     let py = array.py();
-    let lengths = array
-        .getattr(intern!(py, "_shape"))?
-        .cast_into::<PyTuple>()?;
-    let is_same = lengths.len() == shape.len()
-        && lengths
-            .iter()
-            .zip(shape)
-            .all(|(ours, given)| ours.extract::<u64>().is_ok_and(|ours| ours == *given));
-    if !is_same {
+    if !has_shape(&array.getattr(intern!(py, "_shape"))?, shape)? {
         return Ok(None);
     }
     Ok(Some(Memory {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -45,20 +44,27 @@ class Conversions:
 
     def __init__(self, identifier: Any, how: Decoding | None = None) -> None:
         self._identifier: Callable[[], Any] = ref(identifier)
+        self._kind: Any = None
+        self._stored: np.dtype[Any] | None = None
         self._how = how
         self._known: dict[Any, InMemory | str] = {}
         """Conversions, and why there are none."""
 
-    @cached_property
+    # functools.cached_property would hold a lock of its own (Python 3.11), for which a thread that
+    # holds h5py's lock may wait.
+    @property
     def kind(self) -> Any:
         """The ``h5py.h5t.TypeID`` of the elements: a copy, since the file's own keeps it open."""
-        return self._identifier().get_type().copy()
+        if self._kind is None:
+            self._kind = self._identifier().get_type().copy()
+        return self._kind
 
-    @cached_property
+    @property
     def stored(self) -> np.dtype[Any]:
         """h5py's type of the elements."""
-        found: np.dtype[Any] = self.kind.dtype
-        return found
+        if self._stored is None:
+            self._stored = self.kind.dtype
+        return self._stored
 
     def to_read(
         self,

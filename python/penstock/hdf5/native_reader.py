@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock import arrays, frameworks, request, transfer
 from penstock._core import Library, Reader, elements
-from penstock._native import NULL, CData, ffi, lib, new_report, pointer
+from penstock._native import NULL, CData, ffi, lib
 from penstock._options import address_of, current
 from penstock.device_array import DeviceArray, element_of
 from penstock.dtypes import ElementType, element_type, numpy_dtype
@@ -30,7 +30,6 @@ from penstock.records import in_c_order
 from penstock.report import remember
 from penstock.request import Request
 
-_AFTER_STREAM: Final = request.CALLER_WAITS | request.AFTER_STREAM
 FALLBACK_STATUSES: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
 """What a reader returns for reads of another kind, and in a forked child that has no library."""
 _STRUCTS: Final = ("penstock_axis", "penstock_selection", "penstock_array", "penstock_report")
@@ -53,6 +52,7 @@ def _library() -> Library:
         note_write=frameworks.note_write,
         torch_stream=frameworks.torch_stream,
         device_array=DeviceArray,
+        view=arrays.View,
     )
 
 
@@ -191,8 +191,8 @@ class NativeReader:
     ) -> Any | None:
         """Return a new array for selected elements; ``None`` if they are not small.
 
-        ``None``, too, for an array of CuPy, and of a type to which the library does not convert.
-        That of a scalar has no dimensions.
+        ``None``, too, for an array of a type to which the library does not convert. That of a
+        scalar has no dimensions.
 
         Args:
             selection: What ``dataset[...]`` takes.
@@ -207,10 +207,7 @@ class NativeReader:
         shape = None if own is None else own.shape_of(selection)
         if shape is None:
             return None
-        if isinstance(device, Placement):
-            if device.library in ("cupy", "jax"):
-                return None
-        elif device != "cuda" and is_numpy(device):
+        if not isinstance(device, Placement) and device != "cuda" and is_numpy(device):
             kind = self._stored if is_own else element_type(dtype).numpy
             make = np.zeros if self._stored.kind == "V" else np.empty  # gaps stay as they are
             return None if kind is None else make(shape, kind)
@@ -240,7 +237,7 @@ class NativeReader:
         *,
         is_new: bool = False,
     ) -> bool:
-        """Fill an array of NumPy or torch, or a ``DeviceArray``.
+        """Fill an array.
 
         Args:
             selection: What ``dataset[...]`` takes.
@@ -263,8 +260,12 @@ class NativeReader:
         if is_numpy:
             is_plain = options is None and stream is None
             return is_plain and self._read_strided(own, selection, out)
-        began = perf_counter_ns()
-        made = self.start_into(selection, out, options, began, stream=stream, is_new=is_new)
+        began, memory = perf_counter_ns(), out
+        if _type_of(out) is None:
+            memory = _view(out, stream, is_new=is_new)
+            if self._fill(own, selection, memory, stream, of_call, is_new=is_new):
+                return True
+        made = self.start_into(selection, memory, options, began, stream=stream, is_new=is_new)
         if made is None:
             return False
         transfer.finish(made)
@@ -353,14 +354,17 @@ class NativeReader:
         counts from ``began``.
         """
         own = self._own or self._own_reader()
-        if own is None or self._reader(_type_of(out)) is None:
+        if own is None:
+            return None
+        memory = _view(out, stream, is_new=is_new) if _type_of(out) is None else out
+        if self._reader(_type_of(memory)) is None:
             return None
         readers = self._readers
         of_call = 0 if options is None else int(ffi.cast("uintptr_t", options))
         return request.submit_if(
             lambda place: own.start(
                 selection,
-                out,
+                memory,
                 readers,
                 stream,
                 of_call,
@@ -368,7 +372,7 @@ class NativeReader:
                 int(ffi.cast("uintptr_t", place)),
             ),
             out,
-            (out, self._identifier()),
+            (memory, self._identifier()),
             before_ns=perf_counter_ns() - began,
         )
 
@@ -409,7 +413,7 @@ class NativeReader:
         if isinstance(dtype, _Field):
             stored, names = stored[dtype.name], (dtype.name,)
         else:
-            wanted = element_type(dtype)
+            wanted = dtype if isinstance(dtype, ElementType) else element_type(dtype)
         is_same = wanted is None or wanted.numpy == stored
         if not is_same and not _are_numbers(stored, wanted):
             return None
@@ -501,7 +505,14 @@ def _type_of(out: Any) -> Any:
     """Return the type of elements by which an array finds its reader; ``None`` if it has none."""
     if type(out) is DeviceArray:
         return element_of(out).numpy
+    if type(out) is arrays.View:
+        return out.dtype
     return out.dtype if type(out) is np.ndarray or frameworks.is_torch(out) else None
+
+
+def _view(out: Any, stream: int | None, *, is_new: bool) -> arrays.View:
+    """Return the memory of an array that is to be filled."""
+    return arrays.new(out, stream) if is_new else arrays.strided_destination(out, stream)
 
 
 _all: WeakSet[NativeReader] = WeakSet()
@@ -519,47 +530,3 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
-
-
-def read_once(
-    dataset: Any,
-    kind: Any,
-    selection: CData,
-    array: CData,
-    options: CData,
-    stream: int | None,
-    flags: int,
-    rules: CData | None = None,
-) -> CData | None:
-    """Read selected elements of an ``h5py.Dataset`` on this thread, without HDF5's lock.
-
-    Args:
-        dataset: The dataset.
-        kind: The ``h5py.h5t.TypeID`` of an element in memory.
-        selection: The ``penstock_selection *``, or NULL for all elements.
-        array: The ``penstock_array *`` to fill.
-        options: The ``penstock_options *`` of the call, or NULL.
-        stream: The stream whose queued work precedes the read.
-        flags: Flags of the C API besides those for the stream.
-        rules: The ``penstock_decoding``, or ``None``.
-
-    Returns:
-        The ``penstock_report``; ``None`` if workers, or HDF5, are to carry out the read.
-    """
-    place = _new_place()
-    with lock():
-        if _open(dataset.id, kind.id, rules, place) is None:
-            return None
-    flags |= request.CALLER_WAITS if stream is None else _AFTER_STREAM
-    handle = NULL if stream is None else pointer(stream)
-    report = new_report()
-    try:
-        status = lib.penstock_reader_read(
-            place[0], selection, array, options, handle, flags, report
-        )
-    finally:
-        ffi.release(place)
-    if status in FALLBACK_STATUSES:
-        return None
-    check(status)
-    return report

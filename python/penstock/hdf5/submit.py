@@ -10,7 +10,7 @@ from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.arrays import View, c_strides
 from penstock.errors import check
-from penstock.hdf5 import dropped, native_reader, small
+from penstock.hdf5 import dropped, small
 from penstock.hdf5.library import lock
 from penstock.hdf5.selection import Selection
 from penstock.request import Finished, Request
@@ -80,20 +80,6 @@ def submit(
     if is_one_call and _is_one_call(selection, view.nbytes, may_change=may_change):
         return _move(reading, dataset, selection, memory, submit_options, array, holes)
     described = Described(selection, memory)
-    if blocking and reading and is_plain and not may_change and _is_small_on_gpu(view):
-        done = native_reader.read_once(
-            dataset,
-            memory.type,
-            described.selection,
-            described.array,
-            submit_options.options,
-            view.stream,
-            holes,
-            memory.rules,
-        )
-        if done is not None:
-            done.elapsed_ns = perf_counter_ns() - submit_options.began
-            return Finished(array, done)
     flags = transfer.stream_flags(view.stream, explicit=submit_options.stream is not None)
     parsed = selection.parsed
     start = _start_of(reading, by_space=parsed is not None)
@@ -165,11 +151,6 @@ def _start_of(reading: bool, *, by_space: bool) -> Any:
     if reading:
         return lib.penstock_dataset_read_selected
     return lib.penstock_dataset_write_selected
-
-
-def _is_small_on_gpu(view: View) -> bool:
-    """Whether the library may carry out a read to GPU memory on this thread."""
-    return view.device >= 0 and 0 < view.nbytes <= small.ROWS and not request.stream_holders
 
 
 def _is_one_call(selection: Selection, nbytes: int, *, may_change: bool) -> bool:
