@@ -261,7 +261,7 @@ class NativeReader:
             is_plain = options is None and stream is None
             return is_plain and self._read_strided(own, selection, out)
         began, memory = perf_counter_ns(), out
-        if _type_of(out) is None:
+        if type(out) is not DeviceArray and not frameworks.is_torch(out):
             memory = _view(out, stream, is_new=is_new)
             if self._fill(own, selection, memory, stream, of_call, is_new=is_new):
                 return True
@@ -356,8 +356,11 @@ class NativeReader:
         own = self._own or self._own_reader()
         if own is None:
             return None
-        memory = _view(out, stream, is_new=is_new) if _type_of(out) is None else out
-        if self._reader(_type_of(memory)) is None:
+        memory, kind = out, _type_of(out)
+        if kind is None:
+            memory = _view(out, stream, is_new=is_new)
+            kind = memory.dtype
+        if self._reader(kind) is None:
             return None
         readers = self._readers
         of_call = 0 if options is None else int(ffi.cast("uintptr_t", options))

@@ -33,6 +33,8 @@ from penstock.request import Request
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_NO_LOCK = nullcontext()
+
 
 def read(
     dataset: Any,
@@ -159,7 +161,7 @@ def read_described(
     check_dataset(dataset)
     reader = reader or DatasetReader.of(dataset)
     # No other access can change a file that is open for writing meanwhile.
-    with lock() if reader.is_writable(dataset) else nullcontext():
+    with lock() if reader.is_writable(dataset) else _NO_LOCK:
         reading = _start(dataset, reader, selection, target, call, blocking=True)
         found = transfer.finish(reading.request)
     if reading.view is not None:
