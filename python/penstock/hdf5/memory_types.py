@@ -103,12 +103,11 @@ def fields_type(dtype: np.dtype[Any], names: tuple[str, ...]) -> Any:
 
 def has_gaps(dtype: np.dtype[Any]) -> bool:
     """Whether a structure has bytes that belong to no field, as a view of some fields has."""
-    if dtype.subdtype is not None:
-        return has_gaps(dtype.base)
-    fields = [dtype[name] for name in dtype.names or ()]
-    return dtype.names is not None and (
-        sum(field.itemsize for field in fields) < dtype.itemsize or any(map(has_gaps, fields))
-    )
+    dtype = dtype.base
+    if dtype.names is None:
+        return False
+    fields = [dtype[name] for name in dtype.names]
+    return sum(field.itemsize for field in fields) < dtype.itemsize or any(map(has_gaps, fields))
 
 
 def needs_numpy(source: np.dtype[Any], target: np.dtype[Any] | None) -> bool:

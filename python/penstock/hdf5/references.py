@@ -42,7 +42,7 @@ def read(dataset: Any, argument: Any) -> Any:
         made = _objects(np.zeros((), _bytes_of(kind)), stored.base)
         return made[()] if shape is None else made
     selection = selections.select(dataset, dataset.shape, indices)
-    packed = np.zeros(selection.count * kind.get_size(), np.uint8)
+    packed = np.zeros(selection.size * kind.get_size(), np.uint8)
     in_memory = memory_types.field_type(kind, names[0]) if len(names) == 1 else kind
     reading = submit(
         request.READ,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from penstock.errors import InvalidError
 from penstock.hdf5.runs import Runs
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The selected elements of a dataset that has one or more dimensions."""
 
     shape: tuple[int, ...]
@@ -29,14 +27,14 @@ class Selection:
     selected."""
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """The number of selected elements."""
         return math.prod(self.shape)
 
     @property
     def span(self) -> int:
         """The number of elements between the first and the last index of each dimension."""
-        return self.count if self.elements is None else self.elements.span(self.extent)
+        return self.size if self.elements is None else self.elements.span(self.extent)
 
     @property
     def has_lists(self) -> bool:
@@ -81,8 +79,8 @@ class Selection:
 def split(argument: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """Split the argument of ``dataset[...]`` into indices and names of fields."""
     parts = argument if isinstance(argument, tuple) else (argument,)
-    names = tuple(part for part in parts if isinstance(part, str))
-    return tuple(part for part in parts if not isinstance(part, str)), names
+    names = tuple([part for part in parts if isinstance(part, str)])
+    return tuple([part for part in parts if not isinstance(part, str)]) if names else parts, names
 
 
 def stored_type(dataset: Any, argument: Any) -> np.dtype[Any]:
@@ -98,17 +96,16 @@ def select(dataset: Any, shape: tuple[int, ...], indices: tuple[Any, ...]) -> Se
     Raises:
         ValueError, TypeError, IndexError: What h5py raises for such indices.
     """
+    if not indices or (len(indices) == 1 and indices[0] is Ellipsis):
+        return Selection(shape, shape)
+    found = as_elements(shape, indices)
+    if found is not None:
+        return Selection(found.shape, shape, found)
     import h5py
     from h5py._hl import selections
 
     if any(index is None for index in indices):
         raise TypeError("indexing with None (or np.newaxis) is not supported")
-    whole = indices == () or (len(indices) == 1 and indices[0] is Ellipsis)
-    if whole:
-        return Selection(shape, shape)
-    found = as_elements(shape, indices)
-    if found is not None:
-        return Selection(found.shape, shape, found)
     if len(indices) == 1 and isinstance(indices[0], h5py.RegionReference):
         return _region(dataset, indices[0])
     parsed = selections.select(shape, indices, dataset=dataset)

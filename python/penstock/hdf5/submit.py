@@ -161,7 +161,7 @@ def _is_one_call(selection: Selection, nbytes: int, *, may_change: bool) -> bool
     """
     if nbytes > (small.ROWS if may_change else small.DECODED):
         return False
-    return not nbytes or selection.span * (nbytes // selection.count) <= small.SPAN
+    return not nbytes or selection.span * (nbytes // selection.size) <= small.SPAN
 
 
 def _move(

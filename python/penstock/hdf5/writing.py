@@ -146,7 +146,7 @@ def _submit(
     if outer == () and selection.shape != () and is_for_h5py:
         raise OnlyH5pyError("h5py accepts or refuses one value for arrays or single elements")
     selection.check_broadcast(outer)
-    if not selection.count:
+    if not selection.size:
         return by_h5py.no_elements(array)
     if outer != selection.shape and not selection.is_grid:
         if is_for_h5py:
