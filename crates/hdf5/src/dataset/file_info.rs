@@ -1,11 +1,13 @@
 //! The description of a file, read through HDF5 on the caller's thread and kept as plain data.
 
+use std::collections::VecDeque;
 use std::ffi::{OsString, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use penstock_engine::Recover;
 use penstock_engine::error::Result;
 use penstock_engine::file::stat_of;
 use penstock_engine::file::unchanged::Unchanged;
@@ -13,7 +15,7 @@ use penstock_sys::hdf5::{
     H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, HADDR_UNDEF, Hdf5, hid_t,
 };
 
-use crate::library::{Id, Session, plain_files};
+use crate::library::{Id, Session, drop_at_close, plain_files};
 
 /// The file of a dataset, and what decides whether its bytes may be accessed without HDF5.
 #[derive(Clone, Debug)]
@@ -54,39 +56,21 @@ impl FileInfo {
     }
 
     pub(super) fn of_file(session: &Session<'_>, file: &Id) -> Result<FileInfo> {
-        let hdf5 = session.hdf5;
-        // SAFETY: takes an owned identifier and returns one.
-        let creation = unsafe { (hdf5.H5Fget_create_plist)(file.get()) };
-        let creation = session.own(
-            creation,
-            hdf5.H5Pclose,
-            "get the file's creation properties",
-        )?;
-        let name = name_of_file(session, file.get())?;
         let intent = session.intent_of(file)?;
-        let (mut user_block, mut address_size, mut length_size) = (0, 0, 0);
-        let is_shared = is_shared(hdf5, file);
-        // SAFETY: owned identifiers, and places of the right types for all results.
-        let statuses = unsafe {
-            [
-                (hdf5.H5Pget_userblock)(creation.get(), &mut user_block),
-                (hdf5.H5Pget_sizes)(creation.get(), &mut address_size, &mut length_size),
-            ]
-        };
-        for status in statuses {
-            session.check(status, GET_STATE)?;
-        }
+        let is_shared = is_shared(session.hdf5, file);
+        let constant = Constant::of(session, file, is_shared)?;
         let size = if is_shared && intent & H5F_ACC_RDWR != 0 {
             // MPI-IO does not know the size after a write, and reports 0 for a new file with a user block.
             i64::MAX as u64
         } else {
             size_with_allocated(session, file)?
         };
-        let access = if is_shared {
-            Access::default()
-        } else {
-            Access::of(session, file)?
-        };
+        let Constant {
+            name,
+            user_block,
+            address_size,
+            access,
+        } = constant;
         let mut info = FileInfo {
             name,
             descriptor: access.descriptor,
@@ -160,10 +144,82 @@ fn size_with_allocated(session: &Session<'_>, file: &Id) -> Result<u64> {
     Ok(size)
 }
 
+/// What cannot change while a file is open under one identifier, which HDF5 gives to no other file until the
+/// library closes. HDF5 copies two property lists for it, which takes 40 us.
+#[derive(Clone)]
+struct Constant {
+    name: PathBuf,
+    user_block: u64,
+    address_size: usize,
+    access: Access,
+}
+
+/// The files described last, by the copy of HDF5 and the identifier.
+static KNOWN: Mutex<VecDeque<((usize, hid_t), Constant)>> = Mutex::new(VecDeque::new());
+
+const MOST_KNOWN: usize = 16;
+
+/// Forgets the files of a copy of HDF5 that closes.
+fn forget(copy: usize) {
+    KNOWN.lock().recover().retain(|((of, _), _)| *of != copy);
+}
+
+impl Constant {
+    fn of(session: &Session<'_>, file: &Id, is_shared: bool) -> Result<Constant> {
+        let key = (session.hdf5.copy(), file.get());
+        let known = KNOWN.lock().recover();
+        if let Some((_, constant)) = known.iter().find(|(other, _)| *other == key) {
+            return Ok(constant.clone());
+        }
+        drop(known);
+        let constant = Constant::read(session, file, is_shared)?;
+        // To ask another driver for its descriptor may make it write what it buffers.
+        if constant.access.is_by_default_driver && drop_at_close(session.hdf5, &[forget]) {
+            let mut known = KNOWN.lock().recover();
+            known.truncate(MOST_KNOWN - 1);
+            known.push_front((key, constant.clone()));
+        }
+        Ok(constant)
+    }
+
+    fn read(session: &Session<'_>, file: &Id, is_shared: bool) -> Result<Constant> {
+        let hdf5 = session.hdf5;
+        // SAFETY: takes an owned identifier and returns one.
+        let creation = unsafe { (hdf5.H5Fget_create_plist)(file.get()) };
+        let creation = session.own(
+            creation,
+            hdf5.H5Pclose,
+            "get the file's creation properties",
+        )?;
+        let (mut user_block, mut address_size, mut length_size) = (0, 0, 0);
+        // SAFETY: owned identifiers, and places of the right types for all results.
+        let statuses = unsafe {
+            [
+                (hdf5.H5Pget_userblock)(creation.get(), &mut user_block),
+                (hdf5.H5Pget_sizes)(creation.get(), &mut address_size, &mut length_size),
+            ]
+        };
+        for status in statuses {
+            session.check(status, GET_STATE)?;
+        }
+        Ok(Constant {
+            name: name_of_file(session, file.get())?,
+            user_block,
+            address_size,
+            access: if is_shared {
+                Access::default()
+            } else {
+                Access::of(session, file)?
+            },
+        })
+    }
+}
+
 /// What the access properties of a file contain.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Access {
     is_plain: bool,
+    is_by_default_driver: bool,
     is_in_memory: bool,
     descriptor: Option<i32>,
     page_buffer: usize,
@@ -193,6 +249,7 @@ impl Access {
         }
         // SAFETY: takes an owned identifier; the caller must not close the result.
         let driver = unsafe { (hdf5.H5Pget_driver)(list.get()) };
+        access.is_by_default_driver = driver >= 0 && hdf5.sec2_driver() == Some(driver);
         let handle = handle(session, file, &list);
         access.is_plain = plain_files::is_plain(hdf5, driver, handle);
         if access.is_plain && !handle.is_null() {

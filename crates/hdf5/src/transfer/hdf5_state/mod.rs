@@ -1,15 +1,14 @@
 //! The state of HDF5 that transfers depend on: calls in progress, open files, buffers.
 
 mod file_liveness;
-mod file_numbers;
 mod file_queries;
 mod flush;
 mod pending_count;
 mod reentrancy;
 
+pub(super) use crate::library::drop_at_close;
 pub use crate::library::{InCall, may_flush};
 pub(super) use file_liveness::MarkedFile;
-pub(super) use file_numbers::drop_at_close;
 pub(super) use file_queries::{
     chunk_cache_bytes_of, chunk_cache_of, is_writable, open_file_numbers,
 };

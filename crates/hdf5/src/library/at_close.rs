@@ -1,5 +1,5 @@
-//! HDF5's numbers of open files, which restart when the library closes (H5close). Data stored under
-//! such a number is dropped then.
+//! HDF5's numbers of open files and its identifiers, which restart when the library closes (H5close). Data
+//! stored under them is dropped then.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,7 +10,7 @@ use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::Hdf5;
 
 /// Drops what is stored for the copy of HDF5 with a function at this address.
-pub(in crate::transfer) type Forget = fn(usize);
+pub(crate) type Forget = fn(usize);
 
 /// The copies of HDF5 that call [`closes`] when they close, each with a function to call then.
 static AT_CLOSE: Mutex<Vec<(usize, Forget)>> = Mutex::new(Vec::new());
@@ -22,7 +22,7 @@ fn at_close() -> MutexGuard<'static, Vec<(usize, Forget)>> {
 /// Has functions called when HDF5 closes. Must be called before data is stored under a file number,
 /// on a thread that may call HDF5. Returns false if HDF5 does not export the function for it: data
 /// under old numbers then stays, and at worst too much is refused or waited for.
-pub(in crate::transfer) fn drop_at_close(hdf5: &Hdf5, forget: &[Forget]) -> bool {
+pub(crate) fn drop_at_close(hdf5: &Hdf5, forget: &[Forget]) -> bool {
     let copy = hdf5.copy();
     let is_known = at_close().iter().any(|(other, _)| *other == copy);
     if !is_known {
