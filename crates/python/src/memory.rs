@@ -286,18 +286,22 @@ fn has_shape(lengths: &Bound<'_, PyAny>, shape: &[u64]) -> PyResult<bool> {
     Ok(is_same && lengths.len() == shape.len())
 }
 
-/// Describes a `penstock.arrays.View` of memory that may be written to.
+/// Describes a `penstock.arrays.View` of memory that may be written to. Returns `None` for host memory that a
+/// stream uses.
 fn of_view<'py>(view: &Bound<'py, PyAny>, shape: &[u64]) -> PyResult<Option<Memory<'py>>> {
     let py = view.py();
     let is_in_c_order = view.getattr(intern!(py, "strides"))?.is_none();
-    if !is_in_c_order || !has_shape(&view.getattr(intern!(py, "shape"))?, shape)? {
+    let is_on_gpu = view.getattr(intern!(py, "device"))?.extract::<i32>()? >= 0;
+    let stream: Option<usize> = view.getattr(intern!(py, "stream"))?.extract()?;
+    let is_ordered = is_on_gpu || stream.is_none();
+    if !is_in_c_order || !is_ordered || !has_shape(&view.getattr(intern!(py, "shape"))?, shape)? {
         return Ok(None);
     }
     Ok(Some(Memory {
         address: view.getattr(intern!(py, "pointer"))?.extract()?,
         dtype: view.getattr(intern!(py, "dtype"))?,
-        is_on_gpu: view.getattr(intern!(py, "device"))?.extract::<i32>()? >= 0,
-        stream: view.getattr(intern!(py, "stream"))?.extract()?,
+        is_on_gpu,
+        stream,
         is_tensor: false,
     }))
 }

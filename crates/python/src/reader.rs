@@ -134,7 +134,7 @@ impl Reader {
         Ok((value, is_read))
     }
 
-    /// Fill an array of NumPy, torch or Penstock; return false if the fallback path fills it, `None`
+    /// Fill an array of NumPy, torch or Penstock, or a `View`; return false if the fallback path fills it, `None`
     /// if a reader of elements of its type is to be opened first.
     ///
     /// Args:
@@ -173,8 +173,8 @@ impl Reader {
             return Ok(Some(false));
         }
         to.flags |= self.flags | holes(is_new);
-        // SAFETY: `find` has checked the memory. It is a rule of NumPy and torch that the memory of an
-        // array is not replaced while it is in use.
+        // SAFETY: `find` has checked the memory. It is a rule of arrays that their memory is not replaced while
+        // it is in use.
         let is_filled = unsafe { reader.read_by(py, &found.selected, &to)? };
         if is_filled && found.memory.is_tensor && !is_new {
             self.library.get().classes.note_write(out)?;

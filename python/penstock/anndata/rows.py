@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -73,6 +72,9 @@ class Rows(FileSamples):
     >>> rows = Rows(["a.h5ad", "b.h5ad"], x="layers/counts", device="cuda")
     >>> rows[[5, 70_000, 5]].shape
     """
+
+    _var_names: Any = None
+    _obs_names: Any = None
 
     def __init__(
         self,
@@ -148,21 +150,29 @@ class Rows(FileSamples):
         """Whether matrices are in host memory."""
         return self._maker.on_host
 
-    @cached_property
+    # Not functools.cached_property: in Python 3.11, its lock and h5py's could wait for each other.
+    @property
     def var_names(self) -> Any:
         """The names of the columns, a ``pandas.Index``: numbers if they are not genes."""
+        if self._var_names is None:
+            self._var_names = self._names_of_columns()
+        return self._var_names
+
+    def _names_of_columns(self) -> Any:
         if self._genes.names is not None:
             return self._genes.names
         if self._axes.columns is None:
             return import_module("pandas").RangeIndex(self._width)
         return self._column_names(0)
 
-    @cached_property
+    @property
     def obs_names(self) -> Any:
         """The names of the rows of all files, a ``pandas.Index``."""
-        axis, files = self._axes.rows, range(len(self.paths))
-        first, *others = [self._names(number, axis, self._count(number)) for number in files]
-        return first.append(others) if others else first
+        if self._obs_names is None:
+            axis, files = self._axes.rows, range(len(self.paths))
+            first, *others = [self._names(number, axis, self._count(number)) for number in files]
+            self._obs_names = first.append(others) if others else first
+        return self._obs_names
 
     def obs(self, names: Sequence[str]) -> dict[str, Any]:
         """Return columns of the annotations of all rows, each as a ``pandas.Series``."""

@@ -10,7 +10,7 @@
    the steps below, by ``reading`` and ``writing``: ``selection`` turns the argument of
    ``dataset[...]`` into elements or a dataspace, and ``conversions`` the type of an array's
    elements into an HDF5 type (``memory_types``), which it keeps. ``by_h5py`` carries out what only
-   h5py can: each refusal of the library is an ``OnlyH5pyError``. ``small`` has the sizes.
+   h5py can: what the library lacks is an ``OnlyH5pyError``. ``small`` has the sizes.
 3. **Submit**: ``submit`` gives the native library the dataset, the dataspace and the memory.
 4. **Wait**: :class:`penstock.Request` waits for one transfer. ``pending`` waits for those with
    which another access to the file would conflict.

@@ -238,7 +238,7 @@ class Batch:
             described["shape"] = _address(lengths)
             if how.rules is not None:
                 described["decoding"] = int(ffi.cast("uintptr_t", how.rules))
-            self._kept += [lengths, described, how.rules]
+            self._kept += [lengths, described, how]
             rows["array"][numbers] = _address(described) + _ARRAY.itemsize * places
             self._new.append((numbers, stack))
             if numbers[0] in self._selected:

@@ -244,6 +244,8 @@ def write(
     elif isinstance(value, (list, tuple, np.generic)) and has_padding(dataset.dtype):
         value = _as_records(dataset, value, names, field)
     value = _only_fields(value, names, field)
+    if isinstance(value, np.ndarray) and not value.size and not field.hasobject:
+        _refuse_nothing(value, dataset, selection)
     selection, value = lists.writable(dataset, selection, value)
     value = lists.spread(dataset, selection, value)
     if isinstance(value, np.ndarray) and value.dtype.names is not None:
@@ -269,6 +271,14 @@ def _nbytes(value: Any) -> int:
         return np.asarray(value).nbytes
     except ValueError:
         return 0
+
+
+def _refuse_nothing(value: np.ndarray[Any, Any], dataset: Any, argument: Any) -> None:
+    """Raise an error if an array without elements is for some: h5py writes other memory then."""
+    indices, _ = selections.split(argument)
+    shape = selections.select(dataset, dataset.shape, indices).shape if dataset.shape else ()
+    if math.prod(shape):
+        raise TypeError(f"Can't broadcast {value.shape} -> {shape}")
 
 
 def _as_records(dataset: Any, value: Any, names: tuple[str, ...], field: np.dtype[Any]) -> Any:

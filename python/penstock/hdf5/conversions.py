@@ -86,7 +86,8 @@ class Conversions:
             OnlyH5pyError: The library does not convert the elements so.
         """
         key = names, out, dtype, for_numpy
-        if out is not None and out.numpy is not None and not _is_equal_to_equals(out.numpy):
+        wanted = dtype if out is None else out.numpy
+        if isinstance(wanted, np.dtype) and not is_equal_to_equals(wanted):
             return self._to_read(*key)
         return self._once(key, self._to_read)
 
@@ -96,7 +97,7 @@ class Conversions:
         Raises:
             OnlyH5pyError: The library does not convert the elements so.
         """
-        if array.numpy is not None and not _is_equal_to_equals(array.numpy):
+        if array.numpy is not None and not is_equal_to_equals(array.numpy):
             return self._to_write(names, array)
         return self._once((names, array), self._to_write)
 
@@ -183,7 +184,7 @@ def _converts(source: Any, target: Any, memory: ElementType, stored: np.dtype[An
     )
 
 
-def _is_equal_to_equals(dtype: np.dtype[Any]) -> bool:
+def is_equal_to_equals(dtype: np.dtype[Any]) -> bool:
     """Whether all types that NumPy takes for equal are: it compares them without metadata."""
     return not dtype.metadata and dtype.kind != "V"
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from functools import cache
 from time import perf_counter_ns
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -22,7 +23,12 @@ from penstock.device_array import DeviceArray, element_of
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import check
 from penstock.hdf5 import small
-from penstock.hdf5.conversions import Conversions, InMemory, OnlyH5pyError
+from penstock.hdf5.conversions import (
+    Conversions,
+    InMemory,
+    OnlyH5pyError,
+    is_equal_to_equals,
+)
 from penstock.hdf5.library import lock
 from penstock.hdf5.selection import split
 from penstock.placement import Device, Placement, allocate, is_numpy, parse_device
@@ -82,7 +88,8 @@ def _are_numbers(stored: np.dtype[Any], wanted: ElementType | None) -> bool:
     return is_number and (target is None or target.kind in "biufc")
 
 
-class _Field(NamedTuple):
+@dataclass(frozen=True)
+class _Field:
     """The key of the reader of a field."""
 
     name: str
@@ -170,6 +177,8 @@ class NativeReader:
         """
         reader = self._own or self._own_reader()
         if dtype is not None and reader is not None:
+            if isinstance(dtype, np.dtype) and not is_equal_to_equals(dtype):
+                return None, False
             reader = self._reader(dtype)
         if reader is None:
             return None, False
@@ -260,6 +269,8 @@ class NativeReader:
         if is_numpy:
             is_plain = options is None and stream is None
             return is_plain and self._read_strided(own, selection, out)
+        if not self.is_fixed:
+            return False
         began, memory = perf_counter_ns(), out
         if type(out) is not DeviceArray and not frameworks.is_torch(out):
             memory = _view(out, stream, is_new=is_new)
@@ -354,7 +365,7 @@ class NativeReader:
         counts from ``began``.
         """
         own = self._own or self._own_reader()
-        if own is None:
+        if own is None or not self.is_fixed:
             return None
         memory, kind = out, _type_of(out)
         if kind is None:
@@ -384,7 +395,7 @@ class NativeReader:
         return self._own
 
     def _reader(self, dtype: Any) -> Reader | None:
-        """Return the reader of elements of a type of NumPy or torch; ``None`` if there is none.
+        """Return the reader of elements of a type; ``None`` if there is none.
 
         ``None`` is not a type.
         """
@@ -408,7 +419,7 @@ class NativeReader:
 
     def _opened(self, dtype: Any) -> Reader | None:
         identifier = self._identifier()
-        if identifier is None or not identifier.valid:
+        if identifier is None:
             return None
         stored = self._stored
         names: tuple[str, ...] = ()
@@ -420,15 +431,17 @@ class NativeReader:
         is_same = wanted is None or wanted.numpy == stored
         if not is_same and not _are_numbers(stored, wanted):
             return None
-        try:
-            memory = self._conversions.to_read(names, wanted)
-        except OnlyH5pyError:
-            return None
-        is_decoded = memory.rules is not None
-        if not _is_native(stored) or (is_decoded and not is_same):
-            return None
         place = _new_place()
         with lock():
+            if not identifier.valid:
+                return None
+            try:
+                memory = self._conversions.to_read(names, wanted)
+            except OnlyH5pyError:
+                return None
+            is_decoded = memory.rules is not None
+            if not _is_native(stored) or (is_decoded and not is_same):
+                return None
             facts = _open(identifier, memory.type.id, memory.rules, place)
             if facts is None:
                 return None

@@ -293,7 +293,8 @@ def _start(
     given = None
     if out is not None:
         transfer.check_device(out, device)
-        given = arrays.strided_destination(out, call.stream)
+        describe = arrays.new if target.is_new else arrays.strided_destination
+        given = describe(out, call.stream)
     try:
         return _submit(dataset, reader, argument, target, given, call, blocking=blocking)
     except OnlyH5pyError as refused:

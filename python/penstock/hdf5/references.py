@@ -15,7 +15,7 @@ import numpy as np
 from penstock import arrays, request, transfer
 from penstock.hdf5 import memory_types, small
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.library import lock
+from penstock.hdf5.library import is_writable, lock
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
 
 
@@ -51,7 +51,7 @@ def read(dataset: Any, argument: Any) -> Any:
         TypedMemory(arrays.view(packed, None), in_memory, None),
         SubmitOptions.of(None, {}),
         blocking=True,
-        may_change=True,
+        may_change=is_writable(dataset),
         array=packed,
         is_new=True,
     )

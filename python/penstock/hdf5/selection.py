@@ -78,7 +78,7 @@ class Selection(NamedTuple):
 
 def split(argument: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """Split the argument of ``dataset[...]`` into indices and names of fields."""
-    parts = argument if isinstance(argument, tuple) else (argument,)
+    parts = tuple(argument) if isinstance(argument, tuple) else (argument,)
     names = tuple([part for part in parts if isinstance(part, str)])
     return tuple([part for part in parts if not isinstance(part, str)]) if names else parts, names
 

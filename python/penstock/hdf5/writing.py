@@ -16,7 +16,7 @@ from penstock.hdf5.dataset_reader import DatasetReader
 from penstock.hdf5.library import check_dataset, is_virtual, lock
 from penstock.hdf5.source import takes_name
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
-from penstock.records import in_c_order
+from penstock.records import converted, in_c_order
 from penstock.request import Finished, Request
 
 if TYPE_CHECKING:
@@ -136,6 +136,9 @@ def _submit(
             view = None if array.dtype.kind in "UT" else arrays.view(array, stream)
         if view is None:
             raise OnlyH5pyError(f"HDF5 converts values to {field}")
+    if view.dtype.numpy != conversions.stored.base and is_virtual(dataset):
+        array = _converted(array, view, conversions.stored.base, stream)
+        view = arrays.view(array)
     _, inner, kind, _ = conversions.to_write(names, view.dtype)
     outer = view.shape[: view.ndim - len(inner)]
     if view.shape[len(outer) :] != inner:
@@ -178,6 +181,19 @@ def _submit(
         # The library leaves some elements to HDF5, now or as the request continues.
         if not isinstance(made, Finished) or made.account().hdf5:
             dropped.watch(dataset)
+
+
+def _converted(
+    array: Any, view: arrays.View, stored: np.dtype[Any], stream: int | None
+) -> np.ndarray[Any, Any]:
+    """Return numbers of the stored type: HDF5 (2.0.0) converts none for virtual datasets."""
+    dtype = view.dtype.numpy
+    if dtype is None or {dtype.kind, stored.kind} - set("biufc"):
+        raise IncompatibleError(
+            f"elements of type {view.dtype.name} are written to a virtual dataset of {stored}",
+            remedy="convert them to that type, or write to the sources",
+        )
+    return converted(staging.to_host(arrays.source(array, stream)), stored)
 
 
 def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.View | None:

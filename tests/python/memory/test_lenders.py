@@ -342,6 +342,38 @@ def test_an_array_of_numpy_that_a_gpu_writes_is_stored_when_it_has(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_array_of_numpy_that_a_gpu_writes_is_filled_when_it_has(
+    tmp_path, driver, mode, is_named, is_async
+):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = np.full(COUNT, NEW, "u1")
+    stream, address = driver.stream(), ctypes.c_void_p()
+    gate = driver.hold(stream)
+    driver.call("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(COUNT), 3)
+    memory = np.ctypeslib.as_array((ctypes.c_ubyte * COUNT).from_address(address.value))
+    array = memory.view(MappedArray)
+    array.stream = stream.value if is_named else None
+    source = ps.DeviceArray.from_numpy(np.full(COUNT, OLD, "u1"))
+    KEPT.append(source)
+    addresses = ctypes.c_uint64(address.value), ctypes.c_uint64(source.data_ptr)
+    driver.call("cuMemcpyAsync", *addresses, ctypes.c_size_t(COUNT), stream)
+    timer = threading.Timer(0.05, lambda: setattr(gate, "value", 1))
+    timer.start()
+    with h5py.File(tmp_path / "f.h5", mode) as file:
+        if is_async:
+            ps.read_async(file["x"], out=array).wait()
+        else:
+            ps.read(file["x"], out=array)
+    timer.join()
+    driver.call("cuStreamSynchronize", stream)
+    assert (memory == NEW).all()
+    driver.call("cuMemFreeHost", address)
+
+
+@pytest.mark.gpu
 def test_an_array_of_jax_is_not_filled_by_either_protocol(tmp_path, driver, monkeypatch):
     monkeypatch.setattr(JaxArray, "__module__", "jaxlib._jax")
     monkeypatch.setattr(UnexportedJaxArray, "__module__", "jaxlib._jax")
