@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.dtypes import ElementType
+from penstock.errors import IncompatibleError
 
 # Floats for which h5py has no type: length in bytes; position of the sign bit; position, length and
 # bias of the exponent; length of the mantissa, which starts at bit 0.
@@ -32,6 +33,8 @@ def memory_type(element: ElementType, stored: np.dtype[Any]) -> Any:
         return special
     if element.numpy is None or element.is_extended:
         return None
+    if element.numpy.names == ():  # HDF5 crashes on a conversion of no fields
+        raise IncompatibleError("the elements in memory are structures without fields")
     try:
         if element.numpy.kind in "iufc" and (element.numpy != stored or not stored.metadata):
             return _number(element.numpy.str)

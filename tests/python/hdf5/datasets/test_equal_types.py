@@ -71,3 +71,11 @@ def test_an_array_without_elements_is_refused_for_elements(path, name, kind):
                 file[name].write(np.zeros((0, 3), kind), selection)
         file[name].write(np.zeros(0, kind), np.s_[1:1])
         assert file[name][()].tolist() == before.tolist()
+
+
+def test_memory_of_structures_without_fields_is_refused(path):
+    with ps.File(path) as file:
+        with pytest.raises(ps.IncompatibleError, match="without fields"):
+            file["pair"].read(out=memoryview(np.zeros(2, "V4")))
+        with pytest.raises(ps.IncompatibleError, match="without fields"):
+            file["pair"].read(dtype=np.dtype({"names": [], "formats": [], "itemsize": 4}))
