@@ -236,13 +236,7 @@ impl<'a> Stager<'a> {
         let bound = self.plans.bound(number);
         match whole(bound, job) {
             Some(target) if shuffled == 0 => {
-                let rows = Rows {
-                    target,
-                    width: length,
-                    rows: 1,
-                    pitch: 0,
-                };
-                self.copies.push(Copies { from: at, rows });
+                self.copy(at, target, length);
                 Ok(())
             }
             _ => {
@@ -256,6 +250,26 @@ impl<'a> Stager<'a> {
                 self.scatter(number, job, &decoded, lent)
             }
         }
+    }
+
+    /// Adds a copy of bytes in the slot to their place. Bytes that follow those of the last copy in both go with
+    /// them, since each copy costs as much as some 100 KiB (docs/decisions/0028).
+    fn copy(&mut self, from: usize, target: u64, width: u64) {
+        if let Some(Copies { from: first, rows }) = self.copies.last_mut()
+            && rows.rows == 1
+            && *first as u64 + rows.width == from as u64
+            && rows.target + rows.width == target
+        {
+            rows.width += width;
+            return;
+        }
+        let rows = Rows {
+            target,
+            width,
+            rows: 1,
+            pitch: 0,
+        };
+        self.copies.push(Copies { from, rows });
     }
 
     /// Gathers the selected elements of a chunk contiguously into the slot, for copies to place.
