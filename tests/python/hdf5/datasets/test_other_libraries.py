@@ -47,6 +47,7 @@ def test_any_memory_with_a_buffer_is_filled(tmp_path, path, mode, name, make):
             np.testing.assert_array_equal(np.asarray(out), np.arange(1024))
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("mode", ["r", "r+"])
 def test_a_new_array_of_jax_is_filled_with_a_stream_too(path, mode):
     pytest.importorskip("jax")
