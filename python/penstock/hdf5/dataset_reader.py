@@ -55,7 +55,7 @@ class DatasetReader:
             IncompatibleError: The argument is something else.
             InvalidError: The dataset is closed.
         """
-        identifier = getattr(dataset, "id", None)
+        identifier = getattr(dataset, "_id", None)  # without the lock that `id` takes
         known = _known.get(id(identifier))
         if known is not None and known._identifier() is identifier:
             native = known._native
