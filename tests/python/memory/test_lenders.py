@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import h5py
@@ -317,12 +318,11 @@ class MappedArray(np.ndarray):
         return {**self.__array_interface__, "version": 3, "stream": self.stream}
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("is_named", [False, True])
-@pytest.mark.parametrize("store", STORES, ids=lambda way: way.__name__)
-def test_an_array_of_numpy_that_a_gpu_writes_is_stored_when_it_has(
-    tmp_path, driver, store, is_named
-):
+@contextmanager
+def mapped_array(
+    driver: Any, soon: int, *, is_named: bool
+) -> Iterator[tuple[MappedArray, ctypes.c_void_p]]:
+    """Make an array whose bytes a stream soon sets, and return both; the array may name it."""
     stream, address = driver.stream(), ctypes.c_void_p()
     gate = driver.hold(stream)
     driver.call("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(COUNT), 3)
@@ -330,15 +330,25 @@ def test_an_array_of_numpy_that_a_gpu_writes_is_stored_when_it_has(
     memory[:] = OLD
     array = memory.view(MappedArray)
     array.stream = stream.value if is_named else None
-    source = ps.DeviceArray.from_numpy(np.full(COUNT, NEW, "u1"))
+    source = ps.DeviceArray.from_numpy(np.full(COUNT, soon, "u1"))
     KEPT.append(source)
     addresses = ctypes.c_uint64(address.value), ctypes.c_uint64(source.data_ptr)
     driver.call("cuMemcpyAsync", *addresses, ctypes.c_size_t(COUNT), stream)
     timer = threading.Timer(0.05, lambda: setattr(gate, "value", 1))
     timer.start()
-    assert (store(tmp_path / "x", array) == NEW).all()
+    yield array, stream
     timer.join()
     driver.call("cuMemFreeHost", address)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize("store", STORES, ids=lambda way: way.__name__)
+def test_an_array_of_numpy_that_a_gpu_writes_is_stored_when_it_has(
+    tmp_path, driver, store, is_named
+):
+    with mapped_array(driver, soon=NEW, is_named=is_named) as (array, _):
+        assert (store(tmp_path / "x", array) == NEW).all()
 
 
 @pytest.mark.gpu
@@ -350,27 +360,14 @@ def test_an_array_of_numpy_that_a_gpu_writes_is_filled_when_it_has(
 ):
     with h5py.File(tmp_path / "f.h5", "w") as file:
         file["x"] = np.full(COUNT, NEW, "u1")
-    stream, address = driver.stream(), ctypes.c_void_p()
-    gate = driver.hold(stream)
-    driver.call("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(COUNT), 3)
-    memory = np.ctypeslib.as_array((ctypes.c_ubyte * COUNT).from_address(address.value))
-    array = memory.view(MappedArray)
-    array.stream = stream.value if is_named else None
-    source = ps.DeviceArray.from_numpy(np.full(COUNT, OLD, "u1"))
-    KEPT.append(source)
-    addresses = ctypes.c_uint64(address.value), ctypes.c_uint64(source.data_ptr)
-    driver.call("cuMemcpyAsync", *addresses, ctypes.c_size_t(COUNT), stream)
-    timer = threading.Timer(0.05, lambda: setattr(gate, "value", 1))
-    timer.start()
-    with h5py.File(tmp_path / "f.h5", mode) as file:
-        if is_async:
-            ps.read_async(file["x"], out=array).wait()
-        else:
-            ps.read(file["x"], out=array)
-    timer.join()
-    driver.call("cuStreamSynchronize", stream)
-    assert (memory == NEW).all()
-    driver.call("cuMemFreeHost", address)
+    with mapped_array(driver, soon=OLD, is_named=is_named) as (array, stream):
+        with h5py.File(tmp_path / "f.h5", mode) as file:
+            if is_async:
+                ps.read_async(file["x"], out=array).wait()
+            else:
+                ps.read(file["x"], out=array)
+        driver.call("cuStreamSynchronize", stream)
+        assert (array == NEW).all()
 
 
 @pytest.mark.gpu
