@@ -22,6 +22,7 @@ from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError,
 from penstock.hdf5 import dropped, lists, memory_types, pending, references, varying, virtual
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
+from penstock.hdf5.conversions import OnlyH5pyError
 from penstock.hdf5.library import explain, is_virtual, lock, plain
 from penstock.hdf5.runs import Runs
 from penstock.hdf5.submit import SubmitOptions
@@ -46,6 +47,13 @@ def takes_over(error: Error, dataset: Any) -> bool:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return not is_virtual(dataset)
     return isinstance(error, ForkedError)
+
+
+def why_left(error: OnlyH5pyError | Error, dataset: Any) -> str:
+    """Return why h5py does what the library has not started; raise the error if it cannot."""
+    if not isinstance(error, OnlyH5pyError) and not takes_over(error, dataset):
+        raise error
+    return str(error)
 
 
 def without_dimensions(dataset: Any) -> str:

@@ -119,7 +119,7 @@ class Conversions:
     def _to_read(
         self, names: tuple[str, ...], out: ElementType | None, dtype: Any, for_numpy: bool
     ) -> InMemory:
-        stored = self._field(names)
+        stored = self.field(names)
         if stored.hasobject:
             raise OnlyH5pyError(f"elements of type {stored} are stored elsewhere in the file")
         base, inner = stored.subdtype or (stored, ())
@@ -147,7 +147,7 @@ class Conversions:
         return InMemory(element, (), memory_types.memory_type(element, how.dtype), rules)
 
     def _to_write(self, names: tuple[str, ...], array: ElementType) -> InMemory:
-        field, dtype = self._field(names), array.numpy
+        field, dtype = self.field(names), array.numpy
         if field.hasobject:
             raise OnlyH5pyError(f"HDF5 converts values to {field}")
         is_opaque = self.stored.kind == "V" and self.stored.subdtype is None
@@ -170,7 +170,8 @@ class Conversions:
             raise OnlyH5pyError(f"HDF5 has no conversion from {array.name}")
         return InMemory(array, inner, kind)
 
-    def _field(self, names: tuple[str, ...]) -> np.dtype[Any]:
+    def field(self, names: tuple[str, ...]) -> np.dtype[Any]:
+        """Return h5py's type of some fields, or of the elements if there are no names."""
         return field_dtype(self.stored, names) if names else self.stored
 
 

@@ -297,12 +297,8 @@ def _start(
         given = describe(out, call.stream)
     try:
         return _submit(dataset, reader, argument, target, given, call, blocking=blocking)
-    except OnlyH5pyError as refused:
-        reason = str(refused)
-    except Error as error:
-        if not by_h5py.takes_over(error, dataset):
-            raise
-        reason = str(error)
+    except (OnlyH5pyError, Error) as error:
+        reason = by_h5py.why_left(error, dataset)
     stream, how = call.stream, reader.how
     made = by_h5py.read(dataset, argument, out, device, dtype, stream, reason, how)
     return _Reading(made, None, None, False)
@@ -347,8 +343,7 @@ def _submit(
         view = arrays.view(array, stream)
     view, copy_back = _destination(view, array, stream, selection, len(inner), blocking)
     if copy_back is not None:
-        stored = selections.field_dtype(conversions.stored, names) if names else conversions.stored
-        by_h5py.refuse_more_fields(stored.base, element)
+        by_h5py.refuse_more_fields(conversions.field(names).base, element)
     if view.shape != shape:
         raise InvalidError(f"out has shape {view.shape}, and the selection has shape {shape}")
     request_made = submit(

@@ -94,12 +94,8 @@ def _start(
     view = _source(array, dataset.dtype, submit_options.stream)
     try:
         return _submit(dataset, array, argument, view, submit_options, blocking=blocking)
-    except OnlyH5pyError as refused:
-        reason = str(refused)
-    except Error as error:
-        if not by_h5py.takes_over(error, dataset):
-            raise
-        reason = str(error)
+    except (OnlyH5pyError, Error) as error:
+        reason = by_h5py.why_left(error, dataset)
     return by_h5py.write(dataset, array, argument, view, submit_options, reason)
 
 
@@ -129,7 +125,7 @@ def _submit(
         )
     conversions = DatasetReader.of(dataset).conversions
     if view is None:
-        field = selections.field_dtype(conversions.stored, names) if names else conversions.stored
+        field = conversions.field(names)
         made_by_numpy = not field.hasobject and field.kind in "SV"
         if made_by_numpy and not lists.are_writable(dataset, argument):
             array, _ = lists.values_of(dataset, array, names)
