@@ -58,6 +58,8 @@ struct Copies {
     rows: Rows,
 }
 
+/// The least bytes of a chunk with a copy of its own.
+const LEAST_COPY: u64 = 1 << 20;
 /// A slot is sent once it holds this many bytes.
 const FULL: usize = 4 << 20;
 /// Room for tables after the chunks of a slot.
@@ -234,7 +236,7 @@ impl<'a> Stager<'a> {
         lent: &mut QueueLease<'_>,
     ) -> Result<()> {
         let bound = self.plans.bound(number);
-        match whole(bound, job) {
+        match self.place_of_copy(number, job, length) {
             Some(target) if shuffled == 0 => {
                 self.copy(at, target, length);
                 Ok(())
@@ -250,6 +252,14 @@ impl<'a> Stager<'a> {
                 self.scatter(number, job, &decoded, lent)
             }
         }
+    }
+
+    /// Returns the place of a chunk that a copy of its own brings there. A smaller one goes by way of GPU memory of
+    /// the engine and the kernel, with all others of its slot, because a copy into memory of the program's context
+    /// takes the GPU some microseconds longer (docs/decisions/0028).
+    fn place_of_copy(&self, number: usize, job: &ChunkJob, length: u64) -> Option<u64> {
+        let is_long = length >= LEAST_COPY || self.plans.kernels.is_none();
+        whole(self.plans.bound(number), job).filter(|_| is_long)
     }
 
     /// Adds a copy of bytes in the slot to their place. Bytes that follow those of the last copy in both go with
@@ -431,7 +441,7 @@ impl<'a> Stager<'a> {
         shuffled: u64,
         lent: &mut QueueLease<'_>,
     ) -> Staged<usize> {
-        match whole(self.plans.bound(number), job) {
+        match self.place_of_copy(number, job, bytes as u64) {
             Some(_) if shuffled == 0 => Ok(self.room_for_copies(number, bytes, lent)?),
             _ => self.room_with_scratch(number, bytes, lent),
         }
