@@ -7,6 +7,10 @@ use common::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use penstock_sys::cuda::{
+    CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, CU_STREAM_NON_BLOCKING, CudaMemcpyAttributes,
+};
+
 const INVALID_VALUE: i32 = 1;
 const OUT_OF_MEMORY: i32 = 2;
 const NOT_FOUND: i32 = 500;
@@ -89,6 +93,35 @@ fn copies_of_any_alignment_round_trip() {
         done!(cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), at, size));
         assert_eq!(back, sent);
     }
+}
+
+#[test]
+fn a_batch_makes_each_of_its_copies_and_names_the_one_that_is_refused() {
+    context();
+    let device = [device_memory(PAGE), device_memory(PAGE)];
+    let (sent, mut back) = ([pattern(PAGE, 1), pattern(PAGE, 2)], [[0u8; PAGE]; 2]);
+    let host = |index: usize| sent[index].as_ptr() as u64;
+    let stream = stream(CU_STREAM_NON_BLOCKING);
+    let mut failed = usize::MAX;
+    let mut batch = |sizes: [usize; 2]| {
+        let attributes = CudaMemcpyAttributes {
+            srcAccessOrder: CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+            ..CudaMemcpyAttributes::default()
+        };
+        let from = [host(0), host(1)];
+        let (to, from, sizes) = (device.as_ptr(), from.as_ptr(), sizes.as_ptr());
+        // SAFETY: the lists have two elements each; all pointers are valid for the call.
+        unsafe { cuMemcpyBatchAsync(to, from, sizes, 2, &attributes, &0, 1, &mut failed, stream) }
+    };
+    assert_eq!(batch([PAGE, PAGE + 1]), INVALID_VALUE);
+    assert_eq!(batch([PAGE, PAGE - 1]), 0);
+    assert_eq!(failed, 1);
+    done!(cuStreamSynchronize(stream));
+    for (at, back) in device.into_iter().zip(&mut back) {
+        done!(cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), at, PAGE));
+    }
+    assert_eq!(back[0], sent[0][..]);
+    assert_eq!(back[1][..PAGE - 1], sent[1][..PAGE - 1]);
 }
 
 #[test]

@@ -120,6 +120,23 @@ pub struct CudaMemcpy2D {
 
 const _: () = assert!(size_of::<CudaMemcpy2D>() == 128);
 
+/// `CUmemcpyAttributes`. The hints concern managed memory only.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(non_snake_case)]
+pub struct CudaMemcpyAttributes {
+    pub srcAccessOrder: c_int,
+    /// Type and number.
+    pub srcLocHint: [c_int; 2],
+    pub dstLocHint: [c_int; 2],
+    pub flags: c_uint,
+}
+
+const _: () = assert!(size_of::<CudaMemcpyAttributes>() == 24);
+
+/// The source is read in the order of the stream.
+pub const CU_MEMCPY_SRC_ACCESS_ORDER_STREAM: c_int = 1;
+
 /// `CUmemPoolProps`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -270,6 +287,19 @@ table! {
             ) -> CUresult;
             fn cuMemAllocFromPoolAsync(
                 address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream
+            ) -> CUresult;
+            /// Since CUDA 12.8. Copy `i` is of `sizes[i]` bytes. This variant reports by `failed` which
+            /// copy is wrong; CUDA 13 keeps it beside one without.
+            fn cuMemcpyBatchAsync(
+                to: *const CUdeviceptr,
+                from: *const CUdeviceptr,
+                sizes: *const usize,
+                count: usize,
+                attributes: *const CudaMemcpyAttributes,
+                first_of_attributes: *const usize,
+                attributes_count: usize,
+                failed: *mut usize,
+                stream: CUstream
             ) -> CUresult;
             fn cuDevicePrimaryCtxGetState(
                 device: CUdevice, flags: *mut c_uint, active: *mut c_int

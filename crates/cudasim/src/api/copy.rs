@@ -2,7 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use penstock_sys::cuda::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CudaMemcpy2D};
+use penstock_sys::cuda::{
+    CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CudaMemcpy2D,
+    CudaMemcpyAttributes,
+};
 
 use crate::copy::{Direction, Rows, copy, fill};
 use crate::memory;
@@ -182,6 +185,46 @@ pub unsafe extern "C" fn cuMemcpy2DAsync_v2(
         from_pitch: copy.srcPitch,
     };
     code(queue_rows(direction, to, from, rows, Some(stream)))
+}
+
+/// Supports sources that are read in the order of the stream. The copies before a wrong one are made.
+///
+/// # Safety
+/// The lists have `count` elements each; `failed` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyBatchAsync(
+    destinations: *const u64,
+    sources: *const u64,
+    sizes: *const usize,
+    count: usize,
+    attributes: *const CudaMemcpyAttributes,
+    first_of_attributes: *const usize,
+    attributes_count: usize,
+    failed: *mut usize,
+    stream: *mut c_void,
+) -> c_int {
+    // SAFETY: by contract of this function.
+    let (attributes, first) = unsafe { (&*attributes, *first_of_attributes) };
+    let is_ordered = attributes.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    let is_default = stream.is_null() || stream == DEFAULT;
+    if count == 0 || attributes_count != 1 || first != 0 || !is_ordered || is_default {
+        return code(Err(INVALID_VALUE));
+    }
+    // SAFETY: by contract of this function, for each list.
+    let (destinations, sources, sizes) = unsafe {
+        (
+            std::slice::from_raw_parts(destinations, count),
+            std::slice::from_raw_parts(sources, count),
+            std::slice::from_raw_parts(sizes, count),
+        )
+    };
+    let copy = |index| {
+        let (to, from, size) = (destinations[index], sources[index], sizes[index]);
+        let copied = queue(Direction::Any, to, from, size, Some(stream));
+        // SAFETY: by contract of this function.
+        copied.inspect_err(|_| unsafe { *failed = index })
+    };
+    code((0..count).try_for_each(copy))
 }
 
 #[unsafe(no_mangle)]

@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use penstock_sys::cuda::{self, CUevent, CUstream, Cuda, CudaMemcpy2D};
+use penstock_sys::cuda::{self, CUevent, CUstream, Cuda, CudaMemcpy2D, CudaMemcpyAttributes};
 
 use super::context::new_event;
 use super::{Driver, OwnContext};
@@ -179,6 +179,60 @@ impl CopyQueue {
             unsafe { self.copy(direction, host, gpu, rows.width)? };
         }
         Ok(())
+    }
+
+    /// Queues several copies, the single rows among them by one call, since the GPU needs some
+    /// microseconds for each call (docs/decisions/0028).
+    ///
+    /// # Errors
+    /// As for [`copy`](Self::copy).
+    ///
+    /// # Safety
+    /// As for [`copy`](Self::copy), for all rows. The copies do not overlap.
+    pub unsafe fn copy_all(
+        &mut self,
+        direction: Direction,
+        copies: impl Iterator<Item = Rows>,
+    ) -> Result<()> {
+        let is_single = |rows: &Rows| rows.count == 1 && rows.width >= INLINE;
+        let (single, others): (Vec<Rows>, Vec<Rows>) = copies.partition(is_single);
+        // SAFETY: passed on, for each copy.
+        unsafe {
+            self.copy_batch(direction, &single)?;
+            others
+                .into_iter()
+                .try_for_each(|rows| self.copy_rows(direction, rows))
+        }
+    }
+
+    /// Queues copies of single rows by one call, if the driver has it.
+    ///
+    /// # Safety
+    /// As for [`copy_all`](Self::copy_all).
+    unsafe fn copy_batch(&mut self, direction: Direction, rows: &[Rows]) -> Result<()> {
+        let batch = self.cuda().cuMemcpyBatchAsync;
+        let Some(batch) = batch.filter(|_| rows.len() > 1) else {
+            // SAFETY: passed on.
+            let mut copy = |rows: &Rows| unsafe { self.copy_rows(direction, *rows) };
+            return rows.iter().try_for_each(&mut copy);
+        };
+        self.busy = true;
+        let host: Vec<u64> = rows.iter().map(|rows| rows.host as u64).collect();
+        let gpu: Vec<u64> = rows.iter().map(|rows| rows.gpu).collect();
+        let bytes: Vec<usize> = rows.iter().map(|rows| rows.width as usize).collect();
+        let (to, from) = match direction {
+            Direction::ToGpu => (&gpu, &host),
+            Direction::FromGpu => (&host, &gpu),
+        };
+        let (to, from) = (to.as_ptr(), from.as_ptr());
+        let attributes = CudaMemcpyAttributes {
+            srcAccessOrder: cuda::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+            ..CudaMemcpyAttributes::default()
+        };
+        let (bytes, count, stream) = (bytes.as_ptr(), rows.len(), self.stream);
+        // SAFETY: the lists have an element for each row and outlive the call; the rest is passed on.
+        let code = unsafe { batch(to, from, bytes, count, &attributes, &0, 1, &mut 0, stream) };
+        self.context.driver.check(code, "cuMemcpyBatchAsync")
     }
 
     /// # Safety

@@ -186,12 +186,13 @@ impl<'a> StagedLane<'a> {
     fn queue_copies(&mut self, index: usize, block: &Block, direction: Direction) -> Result<()> {
         let start = self.slot_start(index);
         let queue = self.lent.queue()?;
-        for copy in self.work.plan.copies(block) {
+        let copies = self.work.plan.copies(block).iter().map(|copy| {
             self.work.counters.copy();
-            // SAFETY: the copy lies within the slot, which nothing touches before `finish` has waited
-            // for the mark below; the submitter vouches for the GPU memory.
-            unsafe { queue.copy_rows(direction, copy.rows_at(start))? };
-        }
+            copy.rows_at(start)
+        });
+        // SAFETY: the copies lie within the slot, which nothing touches before `finish` has waited for
+        // the mark below; the submitter vouches for the GPU memory.
+        unsafe { queue.copy_all(direction, copies)? };
         queue.mark(index)
     }
 }

@@ -237,12 +237,13 @@ impl<'a> UringLane<'a> {
             Direction::FromGpu
         };
         let queue = gpu.queue()?;
-        for copy in copies {
+        let copies = copies.iter().map(|copy| {
             self.work.counters.copy();
-            // SAFETY: within the slot, which is not touched before the mark below has passed, and
-            // goes back after `gpu` is dropped; the submitter vouches for the GPU memory.
-            unsafe { queue.copy_rows(direction, copy.rows_at(start))? };
-        }
+            copy.rows_at(start)
+        });
+        // SAFETY: within the slot, which is not touched before the mark below has passed, and goes back
+        // after `gpu` is dropped; the submitter vouches for the GPU memory.
+        unsafe { queue.copy_all(direction, copies)? };
         queue.mark(index)?;
         self.copying.push_back(index);
         Ok(())

@@ -235,7 +235,6 @@ impl<'a> Stager<'a> {
         shuffled: u64,
         lent: &mut QueueLease<'_>,
     ) -> Result<()> {
-        let bound = self.plans.bound(number);
         match self.place_of_copy(number, job, length) {
             Some(target) if shuffled == 0 => {
                 self.copy(at, target, length);
