@@ -10,7 +10,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::report::Report;
 use penstock_engine::{chunk_cache_bytes, options_without_engine, refuse_fork};
 use penstock_hdf5::dataset::ByteOrder;
-use penstock_hdf5::transfer::{self, Buffer, HostMemory, ReadShape, Reader};
+use penstock_hdf5::transfer::{self, Buffer, ElementMemory, ReadShape, Reader};
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
 use penstock_sys::is_copy;
 
@@ -269,8 +269,8 @@ impl PartArguments<'_> {
         (self.selection.as_ref(), self.layout.0, self.layout.1)
     }
 
-    fn memory(&self, operation: Operation) -> HostMemory<'_> {
-        HostMemory {
+    fn memory(&self, operation: Operation) -> ElementMemory<'_> {
+        ElementMemory {
             operation,
             element: self.element,
             buffer: &self.buffer,

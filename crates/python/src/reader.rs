@@ -267,17 +267,17 @@ impl Reader {
         Ok(status)
     }
 
-    /// Return the shape of the selected elements; `None` if the fallback path reads them, or if the dataset
-    /// may change.
+    /// Return the shape of the selected elements; `None` if the fallback path reads them.
     fn shape_of<'py>(
         &self,
         py: Python<'py>,
         index: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let Some(shape) = &self.shape else {
+        let _locked = self.lock_if_it_may_change(py)?;
+        let Some(shape) = self.shape_now(py)? else {
             return Ok(None);
         };
-        let selected = self.select(index, shape)?;
+        let selected = self.select(index, &shape)?;
         selected
             .map(|selected| PyTuple::new(py, selected.shape()))
             .transpose()
@@ -439,7 +439,7 @@ impl Reader {
             Some(_) => unsafe { library.read(py, self.handle, selected, to)? },
             None => None,
         };
-        let may_hdf5_read = report.is_none() && to.options == 0 && to.stream == 0;
+        let may_hdf5_read = report.is_none() && to.options == 0;
         let report = match self.lock.as_ref().filter(|_| may_hdf5_read) {
             Some(lock) => {
                 let _locked = Locked::take(lock.bind(py))?;

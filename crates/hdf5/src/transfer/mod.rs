@@ -26,7 +26,7 @@ mod sinks;
 pub use cache::{TransferDescription, forget, is_read_alike, open_file, refuse_misread};
 pub use conflicts::{is_done, rewritten_blocks, unfinished_storage};
 pub use execution::{
-    HostMemory, PlannedRead, Reader, TransferHandle, WorkerRead, make_durable, many,
+    ElementMemory, PlannedRead, Reader, TransferHandle, WorkerRead, make_durable, many,
     may_make_durable, nothing_is_pending, small_read, start, wait_for_dataset, wait_for_file,
     wait_for_path,
 };

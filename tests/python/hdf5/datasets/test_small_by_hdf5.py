@@ -204,3 +204,30 @@ def test_an_exception_of_a_file_object_is_raised():
             ps.read(opened["x"], 1 << 15)
         memory.fails = False
         assert ps.read(opened["x"], 1 << 15) == 1 << 15
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+@pytest.mark.parametrize("fill_time", ["alloc", "never"])
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("dtype", ["f4", ">i2"])
+def test_a_part_of_a_file_open_for_writing_is_what_the_file_has_in_gpu_memory(
+    tmp_path, fill_time, is_new, dtype
+):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        made = {"shape": (64, 32), "chunks": (16, 32), "dtype": dtype, "fill_time": fill_time}
+        dataset = file.create_dataset("x", compression="gzip", fillvalue=7, **made)
+        stored = np.arange(16 * 32, dtype=dtype).reshape(16, 32)
+        dataset[16:32] = stored
+        rows = np.s_[8:40:4]
+        if is_new:
+            found, unwritten = dataset.read(rows, device="cuda").numpy(), 0
+        else:
+            out = ps.DeviceArray.from_numpy(np.full((8, 32), 5, np.dtype(dtype).newbyteorder("=")))
+            dataset.read(rows, out=out)
+            found, unwritten = out.numpy(), 5
+        expected = np.full((8, 32), 7 if fill_time == "alloc" else unwritten)
+        expected[2:6] = stored[::4]
+        np.testing.assert_array_equal(found, expected)
+        # HDF5 leaves memory as it is that only the caller knows.
+        assert by_hdf5() == (is_new or fill_time == "alloc")

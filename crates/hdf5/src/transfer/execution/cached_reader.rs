@@ -258,7 +258,7 @@ fn may_wait_for_stream(memory: &Memory, has_stream: bool) -> bool {
 
 /// Returns the stream that precedes a read, if there is one; `None` if the stream also waits for the
 /// read.
-fn preceding_stream(with: &SubmitOptions) -> Option<Option<Stream>> {
+pub(super) fn preceding_stream(with: &SubmitOptions) -> Option<Option<Stream>> {
     match with.stream {
         Some(order) if order.before => None,
         Some(order) => Some(Some(order.stream)),

@@ -12,7 +12,7 @@ mod waits;
 pub use cached_reader::{PlannedRead, WorkerRead, small_read};
 pub use handle::TransferHandle;
 pub use reader::Reader;
-pub use small_by_hdf5::HostMemory;
+pub use small_by_hdf5::ElementMemory;
 pub use start::start;
 pub use waits::{
     make_durable, may_make_durable, nothing_is_pending, wait_for_dataset, wait_for_file,

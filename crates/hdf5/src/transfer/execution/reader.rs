@@ -10,7 +10,7 @@ use penstock_sys::hdf5::{H5T_FLOAT, H5T_INTEGER, Hdf5, hid_t};
 
 use super::cached_reader::{CachedReader, PlannedRead};
 use super::handle::TransferHandle;
-use super::small_by_hdf5::{HostMemory, SmallByHdf5};
+use super::small_by_hdf5::{ElementMemory, SmallByHdf5};
 use crate::dataset::{Common, DatasetInfo, MachineNumber, TouchedChunks, dataspace};
 use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
@@ -157,23 +157,24 @@ impl Reader {
     }
 
     /// Has HDF5 move few elements: those of a read that is not planned, or of a write. `None` if they are not few,
-    /// and if the memory is not dense or not of the host.
+    /// and if the memory is not dense.
     ///
     /// # Safety
     /// This thread may call HDF5. The dataset and the type in memory are open. The buffer is valid for the elements.
     pub unsafe fn transfer_by_hdf5(
         &self,
         part: ReadShape<'_>,
-        memory: HostMemory<'_>,
+        memory: ElementMemory<'_>,
         with: &SubmitOptions,
     ) -> Result<Option<Report>> {
         let (selection, shape, strides) = part;
-        let is_on_host = memory.buffer.memory.context.is_none() && memory.buffer.address != 0;
-        let Some(by_hdf5) = self.by_hdf5.as_ref().filter(|_| is_on_host) else {
+        let is_known = memory.buffer.address != 0;
+        let Some(by_hdf5) = self.by_hdf5.as_ref().filter(|_| is_known) else {
             return Ok(None);
         };
-        let is_fixed = self.cached.is_some() && memory.operation == Operation::Write;
-        if is_fixed || strides.is_some() || with.stream.is_some() {
+        let is_write = memory.operation == Operation::Write;
+        let is_on_gpu = memory.buffer.memory.context.is_some();
+        if strides.is_some() || is_write && (is_on_gpu || self.cached.is_some()) {
             return Ok(None);
         }
         // SAFETY: upheld by the caller.

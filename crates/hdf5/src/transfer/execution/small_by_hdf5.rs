@@ -12,13 +12,14 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::options::RouteName;
 use penstock_engine::report::{Counters, Path, Report};
 use penstock_engine::request::{
-    LEAST_TRANSFER, LEAST_TRANSFER_OF_ROWS, MOST_AT_ONCE, MOST_OF_WAITER,
+    AtOnce, LEAST_TRANSFER, LEAST_TRANSFER_OF_ROWS, MOST_AT_ONCE, MOST_OF_WAITER,
 };
 use penstock_sys::hdf5::{H5P_DEFAULT, Hdf5, hid_t};
 
+use super::cached_reader::preceding_stream;
 use super::wait_for_dataset;
 use crate::conversion::byte_order;
-use crate::dataset::{DatasetInfo, FileInfo, Layout, MemoryType, name_of};
+use crate::dataset::{DatasetInfo, FileInfo, Fill, Layout, MemoryType, name_of};
 use crate::library::{Id, Session};
 use crate::transfer::cache::is_read_alike;
 use crate::transfer::conflicts::Access;
@@ -39,6 +40,10 @@ pub(super) struct SmallByHdf5 {
     chunks: Option<Chunks>,
     /// Whether rows are copied as they are.
     copies_rows: bool,
+    /// Whether the elements are numbers.
+    are_numbers: bool,
+    /// Whether they are, and each is stored or has a fill value.
+    fills_numbers: bool,
     is_virtual: bool,
     writes: bool,
     file: Arc<FileInfo>,
@@ -46,7 +51,7 @@ pub(super) struct SmallByHdf5 {
 
 /// An operation, and the HDF5 type and the memory of the elements.
 #[derive(Clone, Copy)]
-pub struct HostMemory<'a> {
+pub struct ElementMemory<'a> {
     /// Direction.
     pub operation: Operation,
     /// The type of an element, or [`OWN_TYPE`].
@@ -97,6 +102,10 @@ impl SmallByHdf5 {
             _ => None,
         };
         let is_virtual = matches!(info.layout, Layout::Virtual(_));
+        // The sources of a virtual dataset may leave elements.
+        let is_filled = matches!(info.fill, Fill::Value(_)) && !is_virtual;
+        let is_stored = matches!(info.layout, Layout::Contiguous { offset: Some(_) });
+        let are_numbers = info.element.form().machine_number().is_some();
         let is_same = session.are_equal(stored_type.get(), memory_type).ok()?;
         Some(SmallByHdf5 {
             hdf5: session.hdf5,
@@ -105,13 +114,16 @@ impl SmallByHdf5 {
             memory: memory.size().0,
             chunks,
             copies_rows: is_same && info.filters.is_empty() && !is_virtual,
+            are_numbers,
+            fills_numbers: are_numbers && (is_stored || is_filled),
             is_virtual,
             writes: info.file.is_writable && !is_virtual && !may_mix_masks(info),
             file: Arc::clone(&info.file),
         })
     }
 
-    /// Moves elements between the dataset and dense host memory. `None` if they are not few.
+    /// Moves elements between the dataset and dense memory, that of a GPU only for reads of numbers. `None` if they are
+    /// not few, or if work of a stream precedes the read and is not done.
     ///
     /// # Errors
     /// The failure of HDF5, which may be that of a chunk which it had to write first: nothing reports that
@@ -123,7 +135,7 @@ impl SmallByHdf5 {
         &self,
         session: &Session<'static>,
         (selection, shape): (&Selection, &[u64]),
-        memory: HostMemory<'_>,
+        memory: ElementMemory<'_>,
         with: &SubmitOptions,
     ) -> Result<Option<Report>> {
         let began = Instant::now();
@@ -134,6 +146,14 @@ impl SmallByHdf5 {
             Operation::Read => Access::Read,
             Operation::Write if !self.writes => return Ok(None),
             Operation::Write => Access::Write,
+        };
+        let into_gpu = match &memory.buffer.memory.context {
+            None if with.stream.is_none() => None,
+            None => return Ok(None),
+            Some(_) => match self.gpu_read(memory, bytes, with) {
+                Some(prepared) => Some(prepared),
+                None => return Ok(None),
+            },
         };
         // SAFETY: upheld by the caller.
         unsafe {
@@ -161,37 +181,58 @@ impl SmallByHdf5 {
         let in_memory = session.simple_space(&moved.shape)?;
         let (hdf5, dataset) = (self.hdf5, self.dataset);
         let (to, from) = (in_memory.get(), moved.space.id());
-        let address = memory.buffer.address as *mut u8;
-        // SAFETY: the caller vouches for the memory, and holds what HDF5 needs.
-        let (status, action) = unsafe {
-            match memory.operation {
-                Operation::Read => {
-                    if with.holes == Holes::Zero {
-                        address.write_bytes(0, bytes as usize);
+        let call = |address: *mut u8, counters: &Counters| {
+            // SAFETY: the caller vouches for the memory, and holds what HDF5 needs.
+            let (status, action) = unsafe {
+                match memory.operation {
+                    Operation::Read => {
+                        counters.note("small read: HDF5 is faster at this size");
+                        if with.holes == Holes::Zero {
+                            address.write_bytes(0, bytes as usize);
+                        }
+                        let read = hdf5.H5Dread;
+                        let status = read(dataset, element, to, from, H5P_DEFAULT, address.cast());
+                        (status, "read the dataset")
                     }
-                    let read = hdf5.H5Dread;
-                    let status = read(dataset, element, to, from, H5P_DEFAULT, address.cast());
-                    (status, "read the dataset")
+                    Operation::Write => {
+                        counters.note("small write: HDF5 is faster at this size");
+                        let write = hdf5.H5Dwrite;
+                        let status = write(dataset, element, to, from, H5P_DEFAULT, address.cast());
+                        (status, "write the dataset")
+                    }
                 }
-                Operation::Write => {
-                    let write = hdf5.H5Dwrite;
-                    let status = write(dataset, element, to, from, H5P_DEFAULT, address.cast());
-                    (status, "write the dataset")
-                }
-            }
+            };
+            session.check(status, action).map(drop).map_err(|error| {
+                let name = name_of(session, dataset).unwrap_or_default();
+                in_dataset(error, &name).in_file(&self.file.name)
+            })
         };
-        session.check(status, action).map_err(|error| {
-            let name = name_of(session, dataset).unwrap_or_default();
-            in_dataset(error, &name).in_file(&self.file.name)
-        })?;
+        if let Some(prepared) = into_gpu {
+            let read = |slot: *mut u8, _, counters: &Counters| call(slot, counters);
+            // SAFETY: the caller vouches for the memory; HDF5 or zeros fill the slot.
+            return unsafe { prepared.read_by_hdf5(read).map(Some) };
+        }
         let counters = Counters::default();
+        call(memory.buffer.address as *mut u8, &counters)?;
         counters.moved(Path::Hdf5, bytes);
-        counters.note(match memory.operation {
-            Operation::Read => "small read: HDF5 is faster at this size",
-            Operation::Write => "small write: HDF5 is faster at this size",
-        });
         let elapsed = began.elapsed().as_nanos() as u64;
         Ok(Some(counters.report(RouteName::Hdf5, -1, 0, elapsed)))
+    }
+
+    /// Prepares a read into GPU memory by way of a slot. `None` if bytes of the slot would replace some that HDF5 leaves
+    /// as they are.
+    fn gpu_read(
+        &self,
+        memory: ElementMemory<'_>,
+        bytes: u64,
+        with: &SubmitOptions,
+    ) -> Option<AtOnce> {
+        let fills = self.fills_numbers || self.are_numbers && with.holes == Holes::Zero;
+        let after = preceding_stream(with)?;
+        let place = (memory.buffer.address, bytes);
+        fills
+            .then(|| AtOnce::into_gpu(&memory.buffer.memory, place, after))
+            .flatten()
     }
 
     /// Returns the bytes of the elements in memory, if they are few: few bytes, rows that HDF5 copies, or up
