@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final
@@ -137,13 +138,9 @@ class DatasetReader:
         With a stream, as callers pass it, GPU memory is used after the work that is queued there.
         """
         after = None if stream is None else stream_handle(stream)
-        native = self._opened(dataset)
         of_call = resolve(options) if options else None
-        while native is not None:
-            if native.read_into(selection, out, after, of_call):
-                return True
-            native = self._renewed(dataset, native)
-        return False
+        natives = self._natives(dataset)
+        return any(native.read_into(selection, out, after, of_call) for native in natives)
 
     def write(self, dataset: Any, selection: Any, array: Any) -> bool:
         """Write few elements, without options; return false if another way may be faster."""
@@ -170,25 +167,18 @@ class DatasetReader:
     ) -> tuple[Any, bool]:
         """Return what :meth:`read` does, but on a device, in a placement, or with options."""
         after = stream_handle(stream)
-        native = self._opened(dataset)
         of_call = resolve(options) if options else None
         on_host = is_numpy(device)
-        made = None
-        while native is not None:
+        made = extent = None
+        for native in self._natives(dataset):
             # The next reader fills the same array: to free GPU memory waits for all work there.
-            if made is None:
-                made = native.allocate(selection, device, dtype, after)
+            if made is None or native.shape != extent:
+                made, extent = native.allocate(selection, device, dtype, after), native.shape
             if made is not None and native.read_into(selection, made, after, of_call, is_new=True):
                 return made[()] if on_host else made, True
             if on_host:
                 return None, False
-            again = self._renewed(dataset, native)
-            if again is None and made is not None and native.shape == dataset.shape:
-                return made, False
-            if again is not None and again.shape != native.shape:
-                made = None
-            native = again
-        return None, False
+        return made if made is not None and extent == dataset.shape else None, False
 
     def start(
         self,
@@ -210,26 +200,28 @@ class DatasetReader:
         """
         if out is not None and device is not None:
             return None, out
-        native = self._opened(dataset)
         began = perf_counter_ns()
         of_call = resolve(options) if options else None
-        made = out
-        while native is not None:
-            if made is None:
-                made = native.allocate(selection, device)
-            started = None
+        made, extent = out, None
+        for native in self._natives(dataset):
+            if not native.is_fixed:
+                break
+            if out is None and (made is None or native.shape != extent):
+                made, extent = native.allocate(selection, device), native.shape
             if made is not None:
                 new = is_new or out is None
                 started = native.start_into(selection, made, of_call, began, is_new=new)
-            if started is not None:
-                return started, made
-            again = self._renewed(dataset, native)
-            if again is None and native.shape == dataset.shape:
-                return None, made
-            if again is not None and again.shape != native.shape:
-                made = out
-            native = again
-        return None, out
+                if started is not None:
+                    return started, made
+        is_usable = made is out or extent == dataset.shape
+        return None, made if is_usable else None
+
+    def _natives(self, dataset: Any) -> Iterator[NativeReader]:
+        """Yield the native reader, and a new one for each that reads nothing any more."""
+        native = self._opened(dataset)
+        while native is not None:
+            yield native
+            native = self._renewed(dataset, native)
 
     def _opened(self, dataset: Any) -> NativeReader | None:
         if not small.LIMIT:

@@ -114,6 +114,7 @@ class NativeReader:
         # A reference to the reader must not keep the dataset, and with it the file, open.
         self._identifier = ref(identifier)
         self.shape = shape
+        """That of a dataset which may change is the one at the last allocation."""
         self.is_fixed = True
         """Whether the dataset cannot change. The first reader finds that out."""
         self._stored = stored
@@ -214,6 +215,9 @@ class NativeReader:
         if not is_own and self._reader(dtype) is None:
             return None
         shape = None if own is None else own.shape_of(selection)
+        identifier = None if self.is_fixed else self._identifier()
+        if identifier is not None:
+            self.shape = identifier.shape
         if shape is None:
             return None
         if not isinstance(device, Placement) and device != "cuda" and is_numpy(device):

@@ -231,3 +231,15 @@ def test_a_part_of_a_file_open_for_writing_is_what_the_file_has_in_gpu_memory(
         np.testing.assert_array_equal(found, expected)
         # HDF5 leaves memory as it is that only the caller knows.
         assert by_hdf5() == (is_new or fill_time == "alloc")
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+def test_a_dataset_that_has_grown_is_read_whole_into_gpu_memory(file):
+    dataset = file["x"]
+    for length in (200, 5000, 300, 90_000):
+        dataset.resize(length, axis=0)
+        dataset[length - 1] = length
+        expected = dataset.h5py[...]
+        np.testing.assert_array_equal(dataset.read(device="cuda").numpy(), expected)
+        np.testing.assert_array_equal(dataset.read_async(device="cuda").wait().numpy(), expected)
