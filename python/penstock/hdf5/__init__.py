@@ -4,7 +4,8 @@
    what they have in common. ``create`` makes new datasets, ``pickling`` opens a file
    again elsewhere, ``copying`` prepares copies of objects, and ``source`` opens what
    ``"file.h5:name"`` names. ``library`` binds the native
-   library to h5py's copy of HDF5 and gives its lock.
+   library to h5py's copy of HDF5, gives its lock, and waits for the requests with which an
+   access to a file would conflict.
 2. **Choose**: each dataset has a ``dataset_reader``, which lets ``native_reader`` carry out the
    transfer in one native call, or ``h5py_reader`` a small read of objects. What both refuse takes
    the steps below, by ``reading`` and ``writing``: ``selection`` turns the argument of
@@ -12,8 +13,7 @@
    elements into an HDF5 type (``memory_types``), which it keeps. ``by_h5py`` carries out what only
    h5py can: what the library lacks is an ``OnlyH5pyError``. ``small`` has the sizes.
 3. **Submit**: ``submit`` gives the native library the dataset, the dataspace and the memory.
-4. **Wait**: :class:`penstock.Request` waits for one transfer. ``pending`` waits for those with
-   which another access to the file would conflict.
+4. **Wait**: :class:`penstock.Request` waits for one transfer.
 
 ``blocks`` reads a dataset slab by slab in these steps, ``rows`` sets the rows of each read of an
 iteration.

@@ -19,11 +19,11 @@ from penstock import arrays, request, staging, transfer
 from penstock._native import lib
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError, check
-from penstock.hdf5 import dropped, lists, memory_types, pending, references, varying, virtual
+from penstock.hdf5 import dropped, lists, memory_types, references, varying, virtual
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.conversions import OnlyH5pyError
-from penstock.hdf5.library import explain, is_virtual, lock, plain
+from penstock.hdf5.library import explain, is_virtual, lock, plain, wait_for_dataset
 from penstock.hdf5.runs import Runs
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import HOST, Device, allocate, is_numpy
@@ -175,7 +175,7 @@ def _value(dataset: Any, selection: Any, dtype: Any, how: Decoding | None) -> An
 
 def _read(dataset: Any, selection: Any, dtype: Any) -> Any:
     with lock():
-        pending.wait_for_dataset(dataset, request.READ)
+        wait_for_dataset(dataset, request.READ)
         virtual.refuse_misread(dataset, selection)
         if dtype is None or dataset.shape is None:
             return _elements(dataset, selection)
@@ -261,7 +261,7 @@ def write(
     with lock():
         # Refuses, before HDF5 writes, a durable write that cannot be kept.
         check(lib.penstock_hdf5_sync(dataset.id.id, options))
-        pending.wait_for_dataset(dataset, request.WRITE)
+        wait_for_dataset(dataset, request.WRITE)
         try:
             dataset[selection] = value
         except OSError as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock._native import lib
 from penstock.errors import check
-from penstock.hdf5 import pending
+from penstock.hdf5.library import any_pending, wait_for_file
 
 
 def prepare(group: Any, source: Any, options: int) -> None:
@@ -28,11 +28,11 @@ def prepare(group: Any, source: Any, options: int) -> None:
     import h5py
 
     is_path = isinstance(source, (str, bytes))
-    if pending.any_pending():
+    if any_pending():
         found = group.get(source) if is_path else source
         if found is None:
             return  # h5py says so
-        pending.wait_for_file(found)
+        wait_for_file(found)
         del found  # HDF5 has no buffers of a dataset that only this call has opened
         if options:  # into any other open file
             kinds = h5py.h5f.OBJ_FILE | h5py.h5f.OBJ_DATASET

@@ -18,7 +18,6 @@ from penstock.hdf5 import (
     dropped,
     lists,
     memory_types,
-    pending,
     reading,
     varying,
     virtual,
@@ -34,6 +33,7 @@ from penstock.hdf5.library import (
     is_virtual,
     lock,
     make_durable,
+    wait_for_dataset,
 )
 from penstock.hdf5.objects import Object
 from penstock.hdf5.rows import rows_at_a_time
@@ -214,7 +214,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         def read(selection: Any) -> Any:
             selection, reorder = lists.readable(self, selection)
             with lock():
-                pending.wait_for_dataset(self, request.READ)
+                wait_for_dataset(self, request.READ)
                 virtual.refuse_misread(self, selection)
                 try:
                     value = view[selection]
@@ -345,7 +345,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         as after :meth:`File.flush`.
         """
         with lock():
-            pending.wait_for_dataset(self, request.WRITE)
+            wait_for_dataset(self, request.WRITE)
             super().flush()
             make_durable(self)
 
@@ -355,7 +355,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         This first waits for the pending requests of the dataset.
         """
         with lock():
-            pending.wait_for_dataset(self, request.WRITE)
+            wait_for_dataset(self, request.WRITE)
             super().resize(size, axis)
             dropped.watch(self)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from penstock import request
 from penstock.dtypes import element_type
-from penstock.hdf5 import by_h5py, memory_types, pending, reading, writing
+from penstock.hdf5 import by_h5py, memory_types, reading, writing
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.library import is_virtual, lock, plain
+from penstock.hdf5.library import is_virtual, lock, plain, wait_for_dataset
 
 
 def read(dataset: Any, array: Any, source: Any, destination: Any) -> None:
@@ -35,7 +35,7 @@ def read(dataset: Any, array: Any, source: Any, destination: Any) -> None:
         array[() if destination is None else destination] = found
         return
     with lock():
-        pending.wait_for_dataset(dataset, request.READ)
+        wait_for_dataset(dataset, request.READ)
         plain(dataset).read_direct(array, source, destination)
 
 

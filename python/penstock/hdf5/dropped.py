@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 from penstock import request
 from penstock.ending import at_end
 from penstock.errors import Error, IOFailure
-from penstock.hdf5 import pending
-from penstock.hdf5.library import creation_property, lock
+from penstock.hdf5.library import any_pending, creation_property, lock, wait_for_file
 
 
 class _Watched(NamedTuple):
@@ -172,7 +171,7 @@ def wait_for_linked_files(file: Any) -> None:
     Raises:
         Error: A write failed, and no caller has waited for it.
     """
-    if not pending.any_pending():
+    if not any_pending():
         return
     for known in list(_watched.values()):
         identifier = known.identifier()
@@ -224,10 +223,10 @@ def _wait_for_linked_file(identifier: Any, file: Any) -> None:
     """Wait for the pending requests of a dataset's file, unless that is the file given."""
     import h5py
 
-    if not pending.any_pending() or not identifier.valid:
+    if not any_pending() or not identifier.valid:
         return
     if h5py.h5i.get_file_id(identifier) != file.id:
-        pending.wait_for_file(h5py.Dataset(identifier))
+        wait_for_file(h5py.Dataset(identifier))
 
 
 def _write_before_close(number: int) -> None:

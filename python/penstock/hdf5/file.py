@@ -9,11 +9,17 @@ import h5py
 
 from penstock._native import lib
 from penstock.errors import Error, InvalidError
-from penstock.hdf5 import dropped, pending, pickling
+from penstock.hdf5 import dropped, pickling
 from penstock.hdf5.connector import open_file
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.group import Group
-from penstock.hdf5.library import lock, make_durable, open_readonly
+from penstock.hdf5.library import (
+    lock,
+    make_durable,
+    open_readonly,
+    wait_for_file,
+    wait_for_path,
+)
 
 
 class File(Group, h5py.File):  # type: ignore[misc]
@@ -63,7 +69,7 @@ class File(Group, h5py.File):  # type: ignore[misc]
         if not is_open:
             with lock():
                 if mode == "w":
-                    pending.wait_for_path(name)
+                    wait_for_path(name)
                 opened = open_file(name, mode, connector, connector_options, arguments)
         elif mode == "r" and connector is None and not connector_options and not arguments:
             dropped.last_reported(name)  # which all objects for it share
@@ -119,7 +125,7 @@ class File(Group, h5py.File):  # type: ignore[misc]
 
     @swmr_mode.setter
     def swmr_mode(self, value: bool) -> None:
-        pending.wait_for_file(self)
+        wait_for_file(self)
         h5py.File.swmr_mode.__set__(self, value)
 
     def flush(self) -> None:
@@ -162,7 +168,7 @@ class File(Group, h5py.File):  # type: ignore[misc]
 
     def _wait(self) -> None:
         dropped.forget_requests(self)
-        pending.wait_for_file(self)
+        wait_for_file(self)
         dropped.wait_for_linked_files(self)
         dropped.report(self)
 

@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 
 from penstock._keys import ReadKeys
-from penstock.hdf5 import copying, create, many, pending
+from penstock.hdf5 import copying, create, many
 from penstock.hdf5.dataset import Dataset
-from penstock.hdf5.library import calls_back, creation_properties, lock, make_durable
+from penstock.hdf5.library import calls_back, creation_properties, lock, make_durable, wait_for_file
 from penstock.hdf5.objects import Object, wrap
 from penstock.shapes import Shape
 
@@ -48,7 +48,7 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
 
     def __delitem__(self, name: str) -> None:
         """Wait for the pending requests of the file, and remove a name from the group."""
-        pending.wait_for_file(self)
+        wait_for_file(self)
         super().__delitem__(name)
 
     def get(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from penstock import request
 from penstock._core import elements
-from penstock.hdf5 import memory_types, pending, small, varying, virtual
+from penstock.hdf5 import library, memory_types, small, varying, virtual
 from penstock.hdf5.library import (
     MissingFilterError,
     check_dataset,
@@ -18,6 +18,7 @@ from penstock.hdf5.library import (
     is_virtual,
     lock,
     plain,
+    wait_for_dataset,
 )
 from penstock.report import remember
 
@@ -82,8 +83,8 @@ def _chunk_of(dataset: Any) -> tuple[int, ...] | None:
 
 def _read(dataset: Any, selection: Any) -> Any:
     with lock():
-        if pending.count[0]:  # saves a call where nothing is pending
-            pending.wait_for_dataset(dataset, request.READ)
+        if library.unsettled[0]:  # saves a call where nothing is pending
+            wait_for_dataset(dataset, request.READ)
         try:
             return plain(dataset)[selection]
         except (ValueError, OSError, RuntimeError) as error:

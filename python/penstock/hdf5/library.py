@@ -1,4 +1,5 @@
-"""h5py's copy of HDF5: its binding to the native library, its lock, and its datasets."""
+"""h5py's copy of HDF5: its binding to the native library, its lock, its datasets, and the waits
+that a call of h5py needs before it."""
 
 from __future__ import annotations
 
@@ -15,6 +16,16 @@ from penstock._options import resolve
 from penstock.errors import IncompatibleError, InvalidError, IOFailure, check
 
 _lock: Any = None
+
+unsettled = lib.penstock_hdf5_unsettled()
+"""``unsettled[0]`` is how many requests are pending, or failed without a report of the failure.
+
+It is read without a call, and may include requests that have ended since the last call.
+"""
+
+_UNKNOWN = (1,)
+"""Placeholder for the count of a forked child's own library until the first use."""
+
 # Calls of this thread in which HDF5 cannot flush a file.
 _calls = threading.local()
 
@@ -54,11 +65,53 @@ def make_durable(located: Any) -> None:
 
 def _in_child() -> None:
     """Let a forked child bind its own copy of the native library."""
-    global _lock
-    _lock = None
+    global _lock, unsettled
+    _lock, unsettled = None, _UNKNOWN
 
 
 os.register_at_fork(after_in_child=_in_child)
+
+
+def any_pending() -> bool:
+    """Whether a request is pending, or a failure is unreported."""
+    global unsettled
+    if unsettled is _UNKNOWN:
+        unsettled = lib.penstock_hdf5_unsettled()
+    return bool(unsettled[0]) and not lib.penstock_hdf5_is_settled()
+
+
+def wait_for_dataset(dataset: Any, operation: int) -> None:
+    """Wait for the pending requests that conflict with h5py's own access to a dataset.
+
+    The caller holds the lock until that access ends, so that no request starts before. The
+    failure of a request is reported to the caller that waits for it, or when the file is closed.
+
+    Args:
+        dataset: The ``h5py.Dataset``.
+        operation: ``request.READ`` or ``request.WRITE``: what h5py is about to do.
+    """
+    if any_pending():
+        check(lib.penstock_dataset_settle(dataset.id.id, operation))
+
+
+def wait_for_path(name: Any) -> None:
+    """Wait for all pending requests of the file of this name, if the argument is a path.
+
+    The caller holds the lock.
+    """
+    if isinstance(name, (str, bytes, os.PathLike)) and any_pending():
+        check(lib.penstock_hdf5_settle_path(os.fsencode(name)))
+
+
+def wait_for_file(item: Any) -> None:
+    """Wait for all pending requests of the file of an h5py object.
+
+    Raises:
+        Error: A write failed, and no caller has waited for it.
+    """
+    if any_pending():
+        with lock():
+            check(lib.penstock_hdf5_settle(item.id.id))
 
 
 def nvcomp_libraries() -> Iterator[Path]:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock import request
-from penstock.hdf5 import pending
-from penstock.hdf5.library import explain, lock
+from penstock.hdf5.library import explain, lock, wait_for_dataset
 
 
 class Field(NamedTuple):
@@ -95,7 +94,7 @@ def read(dataset: Any, known: dict[str, Field], names: Sequence[str]) -> dict[st
     """Read fields of all records to host memory, by HDF5, which has no conversion of times."""
     record = _record({name: known[name] for name in names})
     with lock():
-        pending.wait_for_dataset(dataset, request.READ)
+        wait_for_dataset(dataset, request.READ)
         space = dataset.id.get_space()
         records = np.zeros(space.get_simple_extent_dims(), record.dtype)
         try:

@@ -15,7 +15,7 @@ import pytest
 import penstock as ps
 from penstock._native import NULL, ffi, lib, new_options
 from penstock.errors import check
-from penstock.hdf5 import pending
+from penstock.hdf5 import library
 from penstock.hdf5.library import lock
 
 pytestmark = pytest.mark.usefixtures("nothing_is_small", "penstock_arrays")
@@ -404,15 +404,15 @@ def test_a_reported_failure_is_not_reported_again(tmp_path, room, on):
 
 def test_unreported_failures_are_visible_without_a_call(tmp_path, room, on):
     with ps.File(tmp_path / "f.h5", "w") as file:
-        pending.any_pending()  # forgets what is over
-        before = pending.count[0]
+        library.any_pending()  # forgets what is over
+        before = library.unsettled[0]
         request = write_what_does_not_fit(file, room, on, {"chunks": (300, 900)})
-        assert pending.count[0] == before + 1
+        assert library.unsettled[0] == before + 1
         with pytest.raises(ps.Error):
             request.wait()
         room(resource.RLIM_INFINITY)
-        pending.any_pending()
-        assert pending.count[0] == before
+        library.any_pending()
+        assert library.unsettled[0] == before
 
 
 @pytest.mark.parametrize("drops", ["before the close", "after the close"])
