@@ -24,7 +24,7 @@ from penstock.data.started import Started
 from penstock.dtypes import element_type
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5.many import start_into
-from penstock.hdf5.runs import Runs
+from penstock.hdf5.selection import Runs
 from penstock.placement import Device, Library
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import penstock as ps
 from penstock.cli import devices
-from penstock.hdf5 import varying, virtual
+from penstock.hdf5 import memory_types, virtual
 from penstock.hdf5.blocks import Index, slabs
 from penstock.hdf5.library import creation_properties, creation_property
 from penstock.hdf5.selection import field_dtype, split
@@ -148,7 +148,7 @@ def _compare_part(outcome: Outcome, dataset: h5py.Dataset, part: Any, device: st
     ours = _attempt(lambda: _read(dataset, part, device))
     theirs = _attempt(lambda: dataset[part])
     if theirs.refusal is None and dataset.dtype.hasobject:
-        varying.correct(theirs.found, dataset.dtype)  # where h5py itself is wrong
+        memory_types.correct_lists(theirs.found, dataset.dtype)  # where h5py itself is wrong
     outcome.seconds += ours.seconds
     outcome.h5py_seconds += theirs.seconds
     if (report := ours.report) is not None:

@@ -7,12 +7,12 @@ from typing import Any
 import h5py
 import numpy as np
 
-from penstock.hdf5 import varying
+from penstock.hdf5 import memory_types
 from penstock.hdf5.library import lock
 
 
 class Attributes(h5py.AttributeManager):  # type: ignore[misc]
-    """h5py's attributes, except that lists have the numbers of the file: see ``varying``.
+    """h5py's attributes, except that lists of variable length have the numbers of the file.
 
     Args:
         item: An object of h5py.
@@ -24,6 +24,6 @@ class Attributes(h5py.AttributeManager):  # type: ignore[misc]
             found = super().__getitem__(name)
             if isinstance(found, (np.ndarray, np.void)):
                 attribute = self.get_id(name)
-                if varying.has_lists(attribute.get_type()):
-                    varying.correct(found, attribute.dtype)
+                if memory_types.has_lists(attribute.get_type()):
+                    memory_types.correct_lists(found, attribute.dtype)
         return found

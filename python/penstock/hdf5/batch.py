@@ -24,9 +24,9 @@ from penstock.hdf5.cf import Decoding
 from penstock.hdf5.conversions import Conversions, InMemory, OnlyH5pyError
 from penstock.hdf5.dataset_reader import DatasetReader
 from penstock.hdf5.library import lock
-from penstock.hdf5.origins import Origin
 from penstock.hdf5.reading import read
 from penstock.hdf5.selection import Selection
+from penstock.hdf5.source import Origin
 from penstock.hdf5.submit import Described, SubmitOptions, TypedMemory
 from penstock.placement import Device, is_numpy
 from penstock.request import Request

@@ -19,12 +19,12 @@ from penstock import arrays, request, staging, transfer
 from penstock._native import lib
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError, check
-from penstock.hdf5 import dropped, lists, memory_types, references, varying, virtual
+from penstock.hdf5 import dropped, memory_types, references, virtual
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.conversions import OnlyH5pyError
 from penstock.hdf5.library import explain, is_virtual, lock, plain, wait_for_dataset
-from penstock.hdf5.runs import Runs
+from penstock.hdf5.selection import Runs
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import HOST, Device, allocate, is_numpy
 from penstock.records import converted, has_padding, in_c_order, of_type
@@ -162,7 +162,7 @@ def _lacks_fields(stored: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 def _value(dataset: Any, selection: Any, dtype: Any, how: Decoding | None) -> Any:
     """Read the selected elements to host memory. HDF5 converts them where it can, else NumPy."""
-    selection, reorder = lists.readable(dataset, selection)
+    selection, reorder = selections.readable(dataset, selection)
     try:
         value = _read(dataset, selection, dtype)
     except OSError as error:
@@ -205,7 +205,7 @@ def _elements(dataset: Any, selection: Any) -> Any:
         return references.read(dataset, selection)
     found = dataset[selection]
     if dataset.dtype.hasobject:
-        varying.correct(found, selections.stored_type(dataset, selection))
+        memory_types.correct_lists(found, selections.stored_type(dataset, selection))
     return found
 
 
@@ -254,8 +254,8 @@ def write(
     value = _only_fields(value, names, field)
     if isinstance(value, np.ndarray) and not value.size and not field.hasobject:
         _refuse_nothing(value, dataset, selection)
-    selection, value = lists.writable(dataset, selection, value)
-    value = lists.spread(dataset, selection, value)
+    selection, value = selections.writable(dataset, selection, value)
+    value = selections.spread(dataset, selection, value)
     if isinstance(value, np.ndarray) and value.dtype.names is not None:
         value = in_c_order(value)  # before h5py copies it
     with lock():

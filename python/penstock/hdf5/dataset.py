@@ -16,10 +16,8 @@ from penstock.hdf5 import (
     blocks,
     direct,
     dropped,
-    lists,
     memory_types,
     reading,
-    varying,
     virtual,
     writing,
 )
@@ -212,7 +210,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         """Return a view that reads by a view of h5py."""
 
         def read(selection: Any) -> Any:
-            selection, reorder = lists.readable(self, selection)
+            selection, reorder = selections.readable(self, selection)
             with lock():
                 wait_for_dataset(self, request.READ)
                 virtual.refuse_misread(self, selection)
@@ -221,7 +219,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
                 except OSError as error:
                     explain(self, error)
                     raise
-            varying.correct(value, np.dtype(dtype))
+            memory_types.correct_lists(value, np.dtype(dtype))
             return value if reorder is None else reorder(np.asarray(value))
 
         return View(self, dtype, read)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from penstock import request
 from penstock._core import elements
-from penstock.hdf5 import library, memory_types, small, varying, virtual
+from penstock.hdf5 import library, memory_types, small, virtual
 from penstock.hdf5.library import (
     MissingFilterError,
     check_dataset,
@@ -34,7 +34,7 @@ class H5pyReader:
         self._is_virtual = is_virtual(dataset)
         kind = dataset.id.get_type()
         # h5py may return other numbers, or memory that HDF5 leaves as it is.
-        self._is_wrong = memory_types.has_narrow_integers(kind) or varying.has_lists(kind)
+        self._is_wrong = memory_types.has_narrow_integers(kind) or memory_types.has_lists(kind)
         self._is_wrong = self._is_wrong or small.may_leave_memory(dataset)
 
     def read(self, dataset: Any, selection: Any) -> tuple[Any, bool]:

@@ -13,8 +13,7 @@ from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.hdf5.batch import Batch, Destination
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import check_dataset, lock
-from penstock.hdf5.origins import Named, Opened, Origin
-from penstock.hdf5.source import named
+from penstock.hdf5.source import Named, Opened, Origin, named
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import Device, Library, place
 from penstock.report import remember_note

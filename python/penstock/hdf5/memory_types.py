@@ -1,4 +1,4 @@
-"""HDF5 types of the elements of arrays in memory."""
+"""HDF5 types of elements in memory, and the lists of variable length among them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.dtypes import ElementType
 from penstock.errors import IncompatibleError
+from penstock.hdf5.library import lock
 
 # Floats for which h5py has no type: length in bytes; position of the sign bit; position, length and
 # bias of the exponent; length of the mantissa, which starts at bit 0.
@@ -223,3 +224,68 @@ def field_kind(kind: Any, names: tuple[str, ...]) -> Any:
     if len(names) != 1:
         return kind
     return kind.get_member_type(kind.get_member_index(names[0].encode()))
+
+
+def has_lists(kind: Any) -> bool:
+    """Whether elements of an HDF5 type hold lists, other than strings."""
+    import h5py
+
+    return bool(kind.detect_class(h5py.h5t.VLEN))
+
+
+def correct_lists(found: Any, stored: np.dtype[Any]) -> None:
+    """Turn lists that h5py has read into those of the file, in place.
+
+    h5py (3.16) returns the bytes of numbers in the other byte order than the machine's in arrays of
+    the machine's order, so other numbers.
+
+    Args:
+        found: An array of elements, or one element.
+        stored: h5py's type of the elements.
+    """
+    if _has_swapped(stored) and _leaves_bytes():
+        _swap(found, stored)
+
+
+def _of_list(stored: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the type of what a list holds; ``None`` for other types, strings among them."""
+    found = None if stored.metadata is None else stored.metadata.get("vlen")
+    return found if isinstance(found, np.dtype) else None
+
+
+def _has_swapped(stored: np.dtype[Any]) -> bool:
+    base = stored.base
+    if base.names is not None:
+        return any(_has_swapped(base[name]) for name in base.names)
+    held = _of_list(base)
+    if held is None:
+        return False
+    return _has_swapped(held) or (held.kind in "iufc" and not held.isnative)
+
+
+def _swap(found: Any, stored: np.dtype[Any]) -> None:
+    base = stored.base
+    if base.names is not None:
+        for name in base.names:
+            if _has_swapped(base[name]):
+                _swap(found[name], base[name])
+    elif (held := _of_list(base)) is not None and isinstance(found, np.ndarray):
+        if found.dtype.names is not None:
+            _swap(found, held)
+        elif found.dtype.hasobject:
+            for one in found.flat:
+                _swap(one, base)
+        else:
+            found.byteswap(inplace=True)
+
+
+@lru_cache(maxsize=1)
+def _leaves_bytes() -> bool:
+    """Whether the h5py in use returns the bytes of the file, by a list that is in memory alone."""
+    import h5py
+
+    other = np.dtype(np.int16).newbyteorder()
+    with lock(), h5py.File("penstock", "w", driver="core", backing_store=False) as file:
+        lists = file.create_dataset("lists", (1,), h5py.vlen_dtype(other))
+        lists[0] = np.ones(1, other)
+        return bool(lists[0][0] != 1)

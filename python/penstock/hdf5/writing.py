@@ -9,7 +9,7 @@ import numpy as np
 from penstock import arrays, request, staging, transfer
 from penstock._options import OptionKeys
 from penstock.errors import Error, IncompatibleError, PermissionDeniedError
-from penstock.hdf5 import by_h5py, dropped, lists
+from penstock.hdf5 import by_h5py, dropped
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.conversions import OnlyH5pyError
 from penstock.hdf5.dataset_reader import DatasetReader
@@ -127,8 +127,8 @@ def _submit(
     if view is None:
         field = conversions.field(names)
         made_by_numpy = not field.hasobject and field.kind in "SV"
-        if made_by_numpy and not lists.are_writable(dataset, argument):
-            array, _ = lists.values_of(dataset, array, names)
+        if made_by_numpy and not selections.are_writable(dataset, argument):
+            array, _ = selections.values_of(dataset, array, names)
             view = None if array.dtype.kind in "UT" else arrays.view(array, stream)
         if view is None:
             raise OnlyH5pyError(f"HDF5 converts values to {field}")

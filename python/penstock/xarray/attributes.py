@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 from h5py import h5, h5a, h5p, h5t
 
-from penstock.hdf5 import varying
+from penstock.hdf5 import memory_types
 
 HIDDEN: Final = frozenset(
     {
@@ -155,7 +155,7 @@ def _elements(attribute: Any, kind: Any, shape: tuple[int, ...]) -> np.ndarray[A
     base, inner = dtype.subdtype or (dtype, ())
     values = np.zeros(shape + inner, base)
     attribute.read(values, mtype=_memory_type(kind, dtype))
-    varying.correct(values, dtype)
+    memory_types.correct_lists(values, dtype)
     return values
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.hdf5 import reading, writing
 from penstock.hdf5.many import start_into
-from penstock.hdf5.runs import Runs
+from penstock.hdf5.selection import Runs
 from penstock.hdf5.submit import SubmitOptions
 
 COUNT = 1000
