@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 import penstock as ps
 from penstock.cli import devices
-from penstock.hdf5 import memory_types, virtual
+from penstock.hdf5 import memory_types
 from penstock.hdf5.blocks import Index, slabs
 from penstock.hdf5.library import creation_properties, creation_property
-from penstock.hdf5.selection import field_dtype, split
+from penstock.hdf5.selection import field_dtype, refuse_misread, split
 
 if TYPE_CHECKING:
     import h5py
@@ -133,7 +133,7 @@ def compare(name: str, dataset: h5py.Dataset, device: str) -> Outcome:
     except REFUSALS:
         parts = [()]  # NumPy lacks the type, so reading fails in the same way
     try:
-        virtual.refuse_misread(dataset, ())
+        refuse_misread(dataset, ())
     except ps.Error as error:  # h5py would return other elements, or crash
         outcome.verdict, outcome.detail = "different", f"h5py is not asked: {error}"
     for part in parts:

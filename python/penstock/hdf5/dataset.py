@@ -18,7 +18,6 @@ from penstock.hdf5 import (
     dropped,
     memory_types,
     reading,
-    virtual,
     writing,
 )
 from penstock.hdf5 import selection as selections
@@ -213,7 +212,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
             selection, reorder = selections.readable(self, selection)
             with lock():
                 wait_for_dataset(self, request.READ)
-                virtual.refuse_misread(self, selection)
+                selections.refuse_misread(self, selection)
                 try:
                     value = view[selection]
                 except OSError as error:

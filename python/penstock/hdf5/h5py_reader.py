@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from penstock import request
 from penstock._core import elements
-from penstock.hdf5 import library, memory_types, small, virtual
+from penstock.hdf5 import library, memory_types, small
+from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import (
     MissingFilterError,
     check_dataset,
@@ -45,7 +46,7 @@ class H5pyReader:
             return None, False
         if self._is_virtual:
             selected = None if chosen is _ALL else chosen
-            if not virtual.is_read_alike(dataset, selected):
+            if not selections.is_read_alike(dataset, selected):
                 return None, False
         try:
             value = _read(dataset, selection)

@@ -1,7 +1,8 @@
 """The elements that the argument of ``dataset[...]`` selects.
 
 Of lists of indices, h5py takes one, sorted and without repeats. ``readable`` and ``writable`` put
-others into that form.
+others into that form. Of virtual datasets, it is asked only for elements that HDF5 reads as the
+mappings say, see ``is_read_alike``.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._core import Elements, elements
-from penstock._native import ffi, lib
-from penstock.errors import InvalidError
-from penstock.hdf5.library import is_virtual
+from penstock._native import NULL, CData, ffi, lib
+from penstock.errors import InvalidError, check
+from penstock.hdf5.library import is_virtual, lock
 from penstock.records import has_padding, of_type
 
 Reorder = Callable[["np.ndarray[Any, Any]"], Any]
+
+_alike = ffi.new("int *")
+"""Where the library puts the answer of :func:`is_read_alike`; used under HDF5's lock."""
 
 
 class Runs:
@@ -232,6 +236,38 @@ def field_dtype(stored: np.dtype[Any], names: tuple[str, ...]) -> np.dtype[Any]:
     return np.dtype([(name, stored.fields[name][0]) for name in names])
 
 
+def is_read_alike(dataset: Any, elements: Any = None) -> bool:
+    """Whether h5py certainly reads the same elements of a virtual dataset as the library.
+
+    A source may have another shape than its mapping says. Then HDF5 returns other elements, or
+    crashes; the library has the rule (``virtual_dataset/fit.rs``).
+
+    Args:
+        dataset: The ``h5py.Dataset``.
+        elements: What is selected, an object with the address of a ``penstock_selection``; all
+            by default.
+    """
+    with lock():
+        status = lib.penstock_virtual_is_read_alike(dataset.id.id, _address(elements), _alike)
+        return status == lib.PENSTOCK_OK and bool(_alike[0])
+
+
+def refuse_misread(dataset: Any, argument: Any) -> None:
+    """Raise an error if h5py would read other elements than ``dataset[argument]``.
+
+    The caller holds the lock until h5py has read.
+    """
+    if not dataset.shape or not is_virtual(dataset):
+        return
+    elements = select(dataset, dataset.shape, split(argument)[0]).elements
+    if not is_read_alike(dataset, elements):
+        check(lib.penstock_virtual_check(dataset.id.id, _address(elements)))
+
+
+def _address(elements: Any) -> CData:
+    return NULL if elements is None else ffi.cast("penstock_selection *", elements.selection)
+
+
 def readable(dataset: Any, argument: Any) -> tuple[Any, Reorder | None]:
     """Return an argument that h5py reads, and what makes its array that of the selection.
 
@@ -359,7 +395,7 @@ def values_of(dataset: Any, value: Any, names: tuple[str, ...]) -> tuple[Any, in
     """Return values as an array, and how many of its last dimensions belong to one element."""
     import h5py
 
-    stored = field_dtype(dataset.dtype, names) if names else dataset.dtype
+    stored = stored_type(dataset, names)
     array = value if isinstance(value, np.ndarray) else None
     if stored.subdtype is not None:
         base, inner = stored.subdtype
