@@ -8,7 +8,7 @@ import typer
 
 from penstock._native import lib
 from penstock.errors import InvalidError, check
-from penstock.hdf5.connector import NAME, configuration
+from penstock.hdf5.plugins import CONNECTOR, connector_configuration
 
 VARIABLE = "HDF5_VOL_CONNECTOR"
 
@@ -20,16 +20,16 @@ def variable(options: Mapping[str, str], inherited: Mapping[str, str]) -> str:
     the inherited value selects another connector, that one goes below this one.
     """
     below, settings = _parts(inherited)
-    own = configuration(settings | dict(options))
+    own = connector_configuration(settings | dict(options))
     under = ";".join(f"{key}={value}" for key, value in below.items())
     try:
         check(lib.penstock_hdf5_check_connector_options(under.encode()))
     except InvalidError as error:
         before = inherited[VARIABLE]
         raise typer.BadParameter(
-            f"{NAME} cannot lie above {VARIABLE}={before!r}: {error}"
+            f"{CONNECTOR} cannot lie above {VARIABLE}={before!r}: {error}"
         ) from None
-    return ";".join(filter(None, [f"{NAME} {under}", own]))
+    return ";".join(filter(None, [f"{CONNECTOR} {under}", own]))
 
 
 def log_of(options: Mapping[str, str], inherited: Mapping[str, str]) -> str | None:
@@ -44,7 +44,7 @@ def _parts(inherited: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
     # HDF5 reads a name, and takes the rest of the line as the connector's configuration.
     name, text = (*inherited.get(VARIABLE, "").split(None, 1), "", "")[:2]
     text = text.partition("\n")[0].strip()
-    if name == NAME:
+    if name == CONNECTOR:
         for key, value in _items(text):
             (below if key in below else settings)[key] = value
     elif name:

@@ -12,8 +12,7 @@ import typer
 from penstock import paths
 from penstock.cli import connecting
 from penstock.cli.ending import refusing
-from penstock.hdf5.connector import SHARED
-from penstock.hdf5.driver import NAME, configuration
+from penstock.hdf5.plugins import DRIVER, SHARED, driver_configuration
 
 # Where HDF5 looks for plugins as long as HDF5_PLUGIN_PATH is not set.
 _DEFAULT_FOLDERS = ("/usr/local/hdf5/lib/plugin", "/usr/local/lib/plugin")
@@ -81,7 +80,7 @@ def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str
 def settings(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that the plugins need, also those that are inherited as they are."""
     plugins = [paths.PLUGIN] if options.connector is None else [paths.PLUGIN, paths.CONNECTOR]
-    wanted = {"HDF5_PLUGIN_PATH": _plugin_path(plugins, inherited), "HDF5_DRIVER": NAME}
+    wanted = {"HDF5_PLUGIN_PATH": _plugin_path(plugins, inherited), "HDF5_DRIVER": DRIVER}
     config = _configuration(options, inherited)
     if config:
         wanted["HDF5_DRIVER_CONFIG"] = config
@@ -104,12 +103,12 @@ def replaced(inherited: Mapping[str, str]) -> str | None:
         return None
     names = [name for name in ("HDF5_DRIVER", "HDF5_DRIVER_CONFIG") if inherited.get(name)]
     settings = " and ".join(f"{name}={inherited[name]}" for name in names)
-    return f"{settings} of the environment: replaced, because the command runs on {NAME}'s driver"
+    return f"{settings} of the environment: replaced, because the command runs on {DRIVER}'s driver"
 
 
 def _is_ours(inherited: Mapping[str, str]) -> bool:
     """Whether HDF5_DRIVER_CONFIG has options for Penstock: no other driver is set."""
-    return (inherited.get("HDF5_DRIVER") or NAME) == NAME
+    return (inherited.get("HDF5_DRIVER") or DRIVER) == DRIVER
 
 
 def _plugin_path(plugins: Iterable[str], inherited: Mapping[str, str]) -> str:
@@ -140,7 +139,7 @@ def _configuration(options: Options, inherited: Mapping[str, str]) -> str:
         use_gds = switch not in ("", "0")
     if use_gds is not None:
         keys["mode"] = "auto" if use_gds else "posix-mt"
-    return configuration(keys | options.keys)
+    return driver_configuration(keys | options.keys)
 
 
 def _for_legate(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,6 @@ import h5py
 from penstock._native import lib
 from penstock.errors import Error, InvalidError
 from penstock.hdf5 import dropped, pickling
-from penstock.hdf5.connector import open_file
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.group import Group
 from penstock.hdf5.library import (
@@ -20,6 +19,7 @@ from penstock.hdf5.library import (
     wait_for_file,
     wait_for_path,
 )
+from penstock.hdf5.plugins import open_file
 
 
 class File(Group, h5py.File):  # type: ignore[misc]

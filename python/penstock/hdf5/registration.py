@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from penstock.hdf5 import connector, driver
+from penstock.hdf5 import plugins
 
 
 def register_with_others() -> None:
@@ -61,8 +61,8 @@ def _register_with_h5py() -> None:
     """Register both as drivers, the only plugins that ``h5py.File`` can select by name."""
     from h5py._hl.files import register_driver
 
-    register_driver(driver.NAME, driver.set_fapl)
-    register_driver(connector.NAME, connector.set_fapl)
+    register_driver(plugins.DRIVER, plugins.set_driver)
+    register_driver(plugins.CONNECTOR, plugins.set_connector)
 
 
 def _register_with_anndata() -> None:

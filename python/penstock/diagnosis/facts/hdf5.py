@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import paths
-from penstock.hdf5 import connector, driver
+from penstock.hdf5 import plugins
 
 _PROBE = Path(__file__).with_name("hdf5_probe.py")
 _SECONDS = 10
@@ -101,7 +101,7 @@ def _cached() -> Iterator[Path]:
 
 def _ask(path: str, environment: Mapping[str, str]) -> subprocess.Popen[str] | str:
     """Start a process that queries one library, so that a crash of it does no harm."""
-    names = [driver.NAME, connector.NAME]
+    names = [plugins.DRIVER, plugins.CONNECTOR]
     # Without the user's settings of HDF5, which may load other plugins.
     kept = {key: environment[key] for key in environment if not key.startswith("HDF5_")}
     try:

@@ -1,4 +1,8 @@
-"""HDF5's connector ``penstock_async``: ``penstock.File(name, connector="penstock_async")``."""
+"""Penstock's plugins of HDF5 in h5py: the driver ``penstock``, the connector ``penstock_async``.
+
+``h5py.File(name, driver="penstock", threads=8)`` selects the driver, and
+``penstock.File(name, connector="penstock_async")`` the connector.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +15,50 @@ from penstock._native import lib
 from penstock.errors import InvalidError, check
 from penstock.hdf5.library import lock
 
-NAME = "penstock_async"
+DRIVER = "penstock"
+"""The driver's name in HDF5 and in h5py."""
+
+CONNECTOR = "penstock_async"
 """The connector's name in HDF5 and in h5py."""
 
 SHARED = frozenset({"threads", "block", "route", "direct", "io", "queue_depth", "slots", "durable"})
 """The options that driver and connector both have: how the engine moves bytes."""
 
 
-def configuration(options: Mapping[str, Any]) -> str:
+def driver_configuration(options: Mapping[str, Any]) -> str:
+    """Return options in the form of HDF5_DRIVER_CONFIG.
+
+    Raises:
+        InvalidError: A key is unknown, or a value is invalid. The message names it.
+    """
+    text = _joined(options, ";\0")
+    check(lib.penstock_hdf5_check_options(text.encode()))
+    return text
+
+
+def connector_configuration(options: Mapping[str, Any]) -> str:
     """Return options in the form that follows the connector's name in HDF5_VOL_CONNECTOR.
 
     Raises:
         InvalidError: A key is unknown, or a value is invalid. The message names it.
     """
-    text = ";".join(f"{key}={_text(key, value)}" for key, value in options.items())
+    # HDF5 reads to the end of the line, and the connector to a semicolon outside of braces.
+    text = _joined(options, ";{}\0\n\r")
     check(lib.penstock_hdf5_check_connector_options(text.encode()))
     return text
 
 
-def _text(key: str, value: object) -> str:
+def _joined(options: Mapping[str, Any], forbidden: str) -> str:
+    """Return options, except those that are ``None``, as text without forbidden characters."""
+    given = [(key, value) for key, value in options.items() if value is not None]
+    return ";".join(f"{key}={_text(key, value, forbidden)}" for key, value in given)
+
+
+def _text(key: str, value: object, forbidden: str) -> str:
     if isinstance(value, bool):
         return str(int(value)) if key == "implicit" else "yes" if value else "no"
     text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
-    # HDF5 reads to the end of the line, and the connector to a semicolon outside of braces.
-    if set(";{}\0\n\r") & set(text):
+    if set(forbidden) & set(text):
         raise InvalidError(f"option {key} has a bad value {text!r}")
     return text
 
@@ -51,7 +75,7 @@ def open_file(
     Args:
         name: The path.
         mode: That of ``h5py.File``.
-        connector: :data:`NAME`, or ``None`` for the connector that HDF5 uses by default.
+        connector: :data:`CONNECTOR`, or ``None`` for the connector that HDF5 uses by default.
         options: The connector's options.
         arguments: Further arguments of ``h5py.File``, options of its driver among them.
     """
@@ -61,8 +85,8 @@ def open_file(
         if options:
             raise InvalidError("connector_options without a connector")
         return h5py.File(name, mode, **arguments)
-    if connector != NAME:
-        raise InvalidError(f"unknown connector {connector!r}: the only one is {NAME!r}")
+    if connector != CONNECTOR:
+        raise InvalidError(f"unknown connector {connector!r}: the only one is {CONNECTOR!r}")
     # An argument that is not h5py's own is an option of the driver, which the file has as well.
     own = signature(h5py.File.__init__).parameters
     for_driver = {key: arguments.pop(key) for key in set(arguments) - set(own)}
@@ -70,7 +94,7 @@ def open_file(
     return h5py.File(
         name,
         mode,
-        driver=NAME,
+        driver=CONNECTOR,
         file_driver=driver,
         driver_options=for_driver,
         connector_options=options,
@@ -78,7 +102,22 @@ def open_file(
     )
 
 
-def set_fapl(
+def set_driver(fapl: Any, **options: Any) -> None:
+    """Set the driver in a file access property list, as h5py asks of a registered driver.
+
+    Args:
+        fapl: The property list, an ``h5py.h5p.PropFAID``.
+        **options: The keyword arguments of ``h5py.File`` that are not its own. ``driver_mode`` is
+            the driver's option ``mode``: ``mode`` is an argument of ``h5py.File`` itself.
+    """
+    if "driver_mode" in options:
+        options["mode"] = options.pop("driver_mode")
+    text = driver_configuration(options)
+    with lock():
+        check(lib.penstock_fapl_set(fapl.id, text.encode()))
+
+
+def set_connector(
     fapl: Any,
     file_driver: str | None = None,
     driver_options: Mapping[str, Any] | None = None,
@@ -98,13 +137,13 @@ def set_fapl(
         **options: More of these, by keyword.
     """
     options |= connector_options or {}
-    text = configuration({key: value for key, value in options.items() if value is not None})
-    _set_driver(fapl, file_driver, dict(driver_options or {}))
+    text = connector_configuration(options)
+    _set_file_driver(fapl, file_driver, dict(driver_options or {}))
     with lock():
         check(lib.penstock_fapl_set_connector(fapl.id, text.encode()))
 
 
-def _set_driver(fapl: Any, driver: str | None, options: dict[str, Any]) -> None:
+def _set_file_driver(fapl: Any, driver: str | None, options: dict[str, Any]) -> None:
     from h5py._hl import files
 
     if driver is None:
