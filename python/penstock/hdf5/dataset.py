@@ -1,8 +1,9 @@
-"""Datasets that read into and write from any array."""
+"""Datasets that read into and write from any array, and their views, which convert."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import h5py
@@ -12,9 +13,10 @@ from penstock import request
 from penstock._keys import BlockKeys
 from penstock._native import lib
 from penstock._options import OptionKeys
+from penstock.dtypes import element_type
 from penstock.hdf5 import (
     blocks,
-    direct,
+    by_h5py,
     dropped,
     memory_types,
     reading,
@@ -28,13 +30,12 @@ from penstock.hdf5.library import (
     creation_property,
     explain,
     is_virtual,
+    is_writable,
     lock,
     make_durable,
     wait_for_dataset,
 )
 from penstock.hdf5.objects import Object
-from penstock.hdf5.rows import rows_at_a_time
-from penstock.hdf5.views import View, refuse_no_copy, structure_of
 from penstock.placement import Device, Library, place
 from penstock.request import Request
 
@@ -46,6 +47,12 @@ if TYPE_CHECKING:
 
 ALL: tuple[()] = ()
 """The selection of a whole dataset."""
+
+READ_BYTES = 1 << 20
+"""The approximate bytes of each read of an iteration: enough to make the start of a read cheap."""
+
+CHUNK_BYTES = 64 << 20
+"""Limit of such a read of whole chunks; larger chunks are read in part."""
 
 
 def _created_with(name: str) -> Any:
@@ -155,7 +162,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
                 yield row.copy() if isinstance(row, (np.ndarray, np.void)) else row
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        refuse_no_copy(self, copy)
+        _refuse_no_copy(self, copy)
         if self.shape is None:
             raise TypeError("a dataset without data cannot become an array")
         source = self if dtype is None else self.astype(dtype)
@@ -201,7 +208,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         def read(selection: Any) -> Any:
             parts = selection if isinstance(selection, tuple) else (selection,)
             found = self.read((*parts, *chosen))
-            return structure_of(chosen[0], dtype, found) if is_structure else found
+            return _structure_of(chosen[0], dtype, found) if is_structure else found
 
         return View(self, np.dtype([(chosen[0], dtype)]) if is_structure else dtype, read)
 
@@ -308,7 +315,38 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
             source_sel: The elements to read, an index such as ``np.s_[0:10]``.
             dest_sel: Where they go in ``dest``.
         """
-        direct.read(self, dest, source_sel, dest_sel)
+        if self.shape is None:
+            raise TypeError("a dataset without data cannot fill an array")
+        chosen = () if source_sel is None else source_sel
+        part = dest if dest_sel is None else _part(dest, dest_sel)
+        if part is not None and tuple(part.shape) == self._shape_of(chosen):
+            self.read(chosen, out=part)
+            return
+        # h5py repeats elements by an offset of a dataspace, which HDF5 (2.0.0) ignores for virtual
+        # datasets, and has HDF5 convert narrow integers wrongly.
+        if self.is_virtual or memory_types.has_narrow_integers(self.id.get_type()):
+            is_plain = dest.dtype.kind in "biufcV" and not dest.dtype.hasobject
+            wanted = dest.dtype if is_plain else None
+            if is_plain:
+                stored = selections.stored_type(self, chosen).base
+                by_h5py.refuse_more_fields(stored, element_type(wanted))
+            found = self.read(chosen, dtype=wanted)
+            dest[() if dest_sel is None else dest_sel] = found
+            return
+        # Only dataspaces can broadcast, or fill elements that no view consists of.
+        with lock():
+            wait_for_dataset(self, request.READ)
+            self.h5py.read_direct(dest, source_sel, dest_sel)
+
+    def _shape_of(self, index: Any) -> tuple[int, ...]:
+        """Return the shape of selected elements, in which those of an array type are counted."""
+        inner: tuple[int, ...] = self.dtype.shape
+        if not self.shape:
+            return inner
+        indices, names = selections.split(index)
+        if names:
+            return ()
+        return selections.select(self, self.shape, indices).shape + inner
 
     def write_direct(self, source: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
         """Write from a part of an array, by default the whole of it, as ``h5py.Dataset`` does.
@@ -318,7 +356,10 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
             source_sel: The elements to write, an index such as ``np.s_[0:10]``.
             dest_sel: Where they go in the dataset.
         """
-        direct.write(self, source, source_sel, dest_sel)
+        if self.shape is None:
+            raise TypeError("a dataset without data cannot be written to")
+        part = source if source_sel is None else source[source_sel]
+        self.write(part, () if dest_sel is None else dest_sel)
 
     def iter_chunks(self, selection: Any = None) -> Iterator[tuple[slice, ...]]:
         """Yield the index of each chunk, or of its part within a selection of slices."""
@@ -386,3 +427,91 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         ...     total += rho.sum()
         """
         return blocks.blocks(self, shape, **keys)
+
+
+class View:
+    """A dataset whose elements are converted when they are read, as h5py's views are.
+
+    Args:
+        dataset: The dataset.
+        dtype: The type of the converted elements.
+        read: Reads and converts the elements of a selection.
+    """
+
+    def __init__(self, dataset: Dataset, dtype: Any, read: Callable[[Any], Any]) -> None:
+        self._dataset = dataset
+        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        self._read = read
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the converted elements."""
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Lengths of the dimensions; ``None`` for a null dataspace."""
+        return self._dataset.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self._dataset.ndim
+
+    @property
+    def size(self) -> int | None:
+        """The number of elements; ``None`` for a null dataspace."""
+        return self._dataset.size
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self._read(selection)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        _refuse_no_copy(self, copy)
+        return np.asarray(self._read(()), self._dtype if dtype is None else dtype)
+
+    def __repr__(self) -> str:
+        return f"<penstock view of {self._dataset!r} as {self._dtype}>"
+
+
+def _refuse_no_copy(array: object, copy: bool | None) -> None:
+    """Raise the error that NumPy expects where a copy is refused and cannot be avoided."""
+    if copy is False:
+        raise ValueError(
+            f"a {type(array).__name__} is read from a file: memory allocation cannot be avoided"
+        )
+
+
+def _structure_of(name: str, dtype: np.dtype[Any], values: Any) -> Any:
+    """Return structures of one field of that type, which has the values."""
+    shape = np.shape(values)
+    made = np.empty(shape[: len(shape) - dtype.ndim], np.dtype([(name, dtype)]))
+    made[name] = values
+    return made[()]
+
+
+def rows_at_a_time(dataset: Any) -> int:
+    """Return how many indices of the first dimension an iteration reads at a time.
+
+    It is 1 if another writer may change elements during the iteration: in a file that is open for
+    writing or that a SWMR writer extends.
+    """
+    if is_writable(dataset) or dataset.file.swmr_mode:
+        return 1
+    row: int = max(math.prod(dataset.shape[1:]) * dataset.dtype.itemsize, 1)
+    count = max(READ_BYTES // row, 1)
+    chunks = creation_property(dataset, "chunks")
+    chunk: int = chunks[0] if chunks else 1
+    if chunk * row > CHUNK_BYTES:
+        return count
+    return -(-count // chunk) * chunk
+
+
+def _part(array: Any, index: Any) -> Any:
+    """Return the view of selected elements of an array; ``None`` if the index makes a copy."""
+    parts = index if isinstance(index, tuple) else (index,)
+    is_basic = all(part is Ellipsis or isinstance(part, slice) for part in parts)
+    return array[index] if is_basic else None

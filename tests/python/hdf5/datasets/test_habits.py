@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.hdf5 import rows, small
+from penstock.hdf5 import dataset as datasets
+from penstock.hdf5 import small
 from penstock.hdf5.selection import split
 
 POINT = np.dtype([("x", "<f4"), ("y", "<i2"), ("name", "S3")])
@@ -543,12 +544,12 @@ def test_pending_writes_precede_what_h5py_does_itself(tmp_path, nothing_is_small
 
 @pytest.mark.parametrize("chunks", [None, (1, 50), (64, 10), (1000, 50)])
 def test_an_iteration_yields_each_row_once(tmp_path, chunks, monkeypatch):
-    monkeypatch.setattr(rows, "READ_BYTES", 10_000)
+    monkeypatch.setattr(datasets, "READ_BYTES", 10_000)
     numbers = np.arange(50_000.0).reshape(1000, 50)
     with ps.File(tmp_path / "f.h5", "w") as file:
         file.create_dataset("x", data=numbers, chunks=chunks)
     with ps.File(tmp_path / "f.h5") as file:
-        assert rows.rows_at_a_time(file["x"].h5py) > 1
+        assert datasets.rows_at_a_time(file["x"].h5py) > 1
         np.testing.assert_array_equal(list(file["x"]), numbers)
         first = next(iter(file["x"]))
         assert first.base is None  # it keeps no other rows in memory
@@ -578,7 +579,7 @@ def test_rows_of_large_chunks_do_not_take_more_memory_than_requested(tmp_path):
     with h5py.File(tmp_path / "f.h5", "w") as file:
         file.create_dataset("x", (10_000, 1_000_000), "f8", chunks=(1000, 1000))
     with h5py.File(tmp_path / "f.h5") as file:
-        assert rows.rows_at_a_time(file["x"]) == 1
+        assert datasets.rows_at_a_time(file["x"]) == 1
 
 
 def test_a_single_string_fills_an_array_without_dimensions(tmp_path):
