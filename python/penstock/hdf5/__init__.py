@@ -1,11 +1,9 @@
 """HDF5 files and their datasets. A transfer takes four steps, each in a module of its own.
 
 1. **Open**: ``file``, ``group`` and ``dataset`` have subclasses of h5py's classes, ``objects``
-   what they have in common. ``create`` makes new datasets, ``pickling`` opens a file
-   again elsewhere, ``copying`` prepares copies of objects, and ``source`` opens what
-   ``"file.h5:name"`` names. ``library`` binds the native
-   library to h5py's copy of HDF5, gives its lock, and waits for the requests with which an
-   access to a file would conflict.
+   what they have in common. ``source`` opens what ``"file.h5:name"`` names. ``library`` binds the
+   native library to h5py's copy of HDF5, gives its lock, and waits for the requests with which an
+   access by h5py would conflict.
 2. **Choose**: each dataset has a ``dataset_reader``, which lets ``native_reader`` carry out the
    transfer in one native call, or ``h5py_reader`` a small read of objects. What both refuse takes
    the steps below, by ``reading`` and ``writing``: ``selection`` turns the argument of
@@ -15,12 +13,10 @@
 3. **Submit**: ``submit`` gives the native library the dataset, the dataspace and the memory.
 4. **Wait**: :class:`penstock.Request` waits for one transfer.
 
-``blocks`` reads a dataset slab by slab in these steps, ``rows`` sets the rows of each read of an
-iteration.
-``views`` are datasets that convert what they read; ``direct`` moves elements between parts of a
-dataset and of an array. ``driver`` and ``connector`` hold the options of Penstock's HDF5 plugins;
-``registration`` makes both known to h5py. ``cf`` has the rules by which packed numbers and missing
-values are decoded.
+``blocks`` reads a dataset slab by slab in these steps. ``plugins`` has the options of Penstock's
+HDF5 plugins, and ``registration`` makes them known to h5py. ``cf`` has the rules by which packed
+numbers and missing values are decoded.
 
-This module imports none of them, so that each can be imported by itself.
+The modules import each other in one direction. This module imports none of them, so that each can
+be imported by itself.
 """

@@ -174,7 +174,7 @@ def attributes_of(dataset: Any) -> dict[str, Any]:
 
     An attribute of one element is that element, and text is a ``str``.
     """
-    from penstock.hdf5.attributes import Attributes
+    from penstock.hdf5.objects import Attributes
 
     found: dict[str, Any] = {}
     attributes = Attributes(dataset)

@@ -1,15 +1,16 @@
-"""HDF5 files."""
+"""HDF5 files, which are opened, closed and pickled."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import h5py
 
 from penstock._native import lib
-from penstock.errors import Error, InvalidError
-from penstock.hdf5 import dropped, pickling
+from penstock.errors import Error, IncompatibleError, InvalidError
+from penstock.hdf5 import dropped
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.group import Group
 from penstock.hdf5.library import (
@@ -19,15 +20,27 @@ from penstock.hdf5.library import (
     wait_for_file,
     wait_for_path,
 )
+from penstock.hdf5.objects import Object
 from penstock.hdf5.plugins import open_file
+
+# Arguments of h5py.File that concern only a file that is created.
+_CREATION = {
+    "fs_persist",
+    "fs_strategy",
+    "fs_threshold",
+    "track_order",
+    "track_times",
+    "userblock_size",
+}
 
 
 class File(Group, h5py.File):  # type: ignore[misc]
     """An HDF5 file: an ``h5py.File`` whose datasets are those of Penstock.
 
     A file that is open for reading can be pickled, and so can its groups and datasets. Unpickling
-    opens the path again, with the same arguments. A file that is open for writing, or
-    in memory, cannot be pickled; that of a SWMR writer is opened again as a reader.
+    opens the path again, for reading, with the same arguments. A file that is open for writing
+    cannot be pickled, because HDF5 keeps parts of it in the memory of the process that writes; that
+    of a SWMR writer is opened again as a reader. A file in memory cannot be pickled.
 
     Args:
         name: The path, or what else ``h5py.File`` takes. For an open ``h5py.File``, the new object
@@ -193,4 +206,45 @@ class File(Group, h5py.File):  # type: ignore[misc]
         self.close()  # h5py would hold its lock meanwhile
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return pickling.of_file(self, self._connector, self._connector_options, self._arguments)
+        if not self:
+            raise IncompatibleError("a file that is closed cannot be pickled")
+        path = self.filename
+        if self.driver == "fileobj" or (self.driver == "core" and not os.path.exists(path)):
+            raise _refusal(path, "it is in memory, which other processes cannot open", None)
+        if self.mode != "r" and not self.swmr_mode:
+            raise _refusal(
+                path,
+                "it is open for writing, and parts of it are in this process alone",
+                'close it and open it with mode="r"',
+            )
+        if self._arguments is None and self.driver not in ("sec2", "stdio", "core"):
+            raise _refusal(
+                path,
+                f"h5py opened it by the driver {self.driver}, with arguments that are not known",
+                "open it by penstock.File",
+            )
+        given = self._arguments or {}
+        kept = {key: value for key, value in given.items() if key not in _CREATION}
+        kept.setdefault("driver", self.driver if self.driver in ("stdio", "core") else None)
+        kept["swmr"] = self.swmr_mode
+        if "://" not in path:
+            path = os.path.abspath(path)
+        return _open, (path, self._connector, self._connector_options, kept)
+
+
+Object._file_class = File
+
+
+def _refusal(path: str, reason: str, remedy: str | None) -> IncompatibleError:
+    return IncompatibleError(
+        f"{path} and its objects cannot be pickled: {reason}", path=path, remedy=remedy
+    )
+
+
+def _open(
+    path: str,
+    connector: str | None,
+    connector_options: Mapping[str, Any] | None,
+    arguments: dict[str, Any],
+) -> File:
+    return File(path, "r", connector=connector, connector_options=connector_options, **arguments)

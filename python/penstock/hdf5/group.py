@@ -1,22 +1,39 @@
-"""Groups, whose datasets read into and write from any array."""
+"""Groups, which open, create and copy datasets and other objects."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
 
+from penstock import arrays, frameworks
 from penstock._keys import ReadKeys
-from penstock.hdf5 import copying, create, many
+from penstock._native import lib
+from penstock.dtypes import ElementType, element_type
+from penstock.errors import IncompatibleError, InvalidError, check
+from penstock.hdf5 import dropped, many, memory_types
 from penstock.hdf5.dataset import Dataset
-from penstock.hdf5.library import calls_back, creation_properties, lock, make_durable, wait_for_file
-from penstock.hdf5.objects import Object, wrap
-from penstock.shapes import Shape
+from penstock.hdf5.library import (
+    any_pending,
+    calls_back,
+    creation_properties,
+    lock,
+    make_durable,
+    wait_for_file,
+)
+from penstock.hdf5.objects import Object
+from penstock.hdf5.writing import write
+from penstock.records import has_padding, in_c_order, of_type
+from penstock.shapes import Shape, lengths_of
+from penstock.streams import stream_handle
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from penstock.hdf5.file import File
 
 
 class Group(Object, h5py.Group):  # type: ignore[misc]
@@ -36,7 +53,7 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
 
     def __getitem__(self, name: Any) -> Any:
         """Open an object by its name or by a reference to it."""
-        return wrap(super().__getitem__(name), self._root())
+        return _wrap(super().__getitem__(name), self._root())
 
     def __setitem__(self, name: str, item: Any) -> None:
         """Give a name to an object, a link, a type or a new dataset of an array in any memory."""
@@ -73,7 +90,7 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
             return default
         if getclass and not getlink:
             return {h5py.Dataset: Dataset, h5py.Group: Group}.get(found, found)
-        return wrap(found, self._root())
+        return _wrap(found, self._root())
 
     def read_many(
         self,
@@ -130,8 +147,33 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
 
         >>> f.create_dataset("group/rho", data=t, chunks=(64, 64), compression="gzip", shuffle=True)
         """
-        root = self._root()
-        made = create.create(self, root, name, shape, dtype, data, stream, arguments)
+        root, handle = self._root(), stream_handle(stream)
+        view = None if data is None else _memory(data, handle)
+        lengths = None if shape is None else lengths_of(shape)
+        if view is None:
+            kind = _h5py_dtype(dtype)
+            wanted = getattr(data, "dtype", None) if kind is None else kind
+            is_value = isinstance(data, (list, tuple, np.generic))
+            if is_value and isinstance(wanted, np.dtype) and has_padding(wanted):
+                data = of_type(data, wanted)
+            made = self.h5py.create_dataset(name, lengths, kind, data, **arguments)
+            dropped.adopt(made, root)
+            dropped.watch(made)
+            if data is not None:
+                make_durable(made)
+            return Dataset(made, root)
+        lengths = view.shape if lengths is None else lengths
+        if math.prod(lengths) != math.prod(view.shape):
+            raise InvalidError(
+                f"data of shape {view.shape} do not fill a dataset of shape {lengths}"
+            )
+        kind = _h5py_dtype(getattr(data, "dtype", view.dtype) if dtype is None else dtype)
+        made = self.h5py.create_dataset(name, lengths, kind, **arguments)
+        dropped.adopt(made, root)
+        if lengths != view.shape:
+            with frameworks.on_stream(view.framework, view.stream, view.device):
+                data = _reshaped(data, lengths)
+        write(made, data, stream=stream)
         return Dataset(made, root)
 
     create = create_dataset
@@ -159,7 +201,7 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
         """
         with lock():
             found = super().require_dataset(name, shape, dtype, exact, **arguments)
-        dataset: Dataset = wrap(found, self._root())
+        dataset: Dataset = _wrap(found, self._root())
         return dataset
 
     def create_dataset_like(self, name: str | None, other: Any, **arguments: Any) -> Dataset:
@@ -207,15 +249,13 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
             expand_refs: Copy what references point to as well.
             without_attrs: Copy no attributes.
         """
-        from h5py import h5o
-
         with lock():
             options = (
-                expand_soft * h5o.COPY_EXPAND_SOFT_LINK_FLAG
-                | expand_external * h5o.COPY_EXPAND_EXT_LINK_FLAG
-                | expand_refs * h5o.COPY_EXPAND_REFERENCE_FLAG
+                expand_soft * h5py.h5o.COPY_EXPAND_SOFT_LINK_FLAG
+                | expand_external * h5py.h5o.COPY_EXPAND_EXT_LINK_FLAG
+                | expand_refs * h5py.h5o.COPY_EXPAND_REFERENCE_FLAG
             )
-            copying.prepare(self, source, options)
+            self._prepare_copy(source, options)
             super().copy(
                 source,
                 dest,
@@ -226,6 +266,34 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
                 expand_refs=expand_refs,
                 without_attrs=without_attrs,
             )
+
+    def _prepare_copy(self, source: Any, options: int) -> None:
+        """Make HDF5's buffers of what is copied agree with the file. The caller holds the lock.
+
+        The library finds the open datasets that a copy reads, and makes HDF5 write and forget what
+        it would copy wrongly. The defect that remains, see :meth:`copy`, concerns elements that
+        ``H5Ocopy`` decodes and encodes again, from the file as from the cache.
+
+        Args:
+            source: The h5py object, or its path.
+            options: HDF5's flags for the links and references that the copy follows.
+        """
+        is_path = isinstance(source, (str, bytes))
+        if any_pending():
+            found = self.get(source) if is_path else source
+            if found is None:
+                return  # h5py says so
+            wait_for_file(found)
+            del found  # HDF5 has no buffers of a dataset that only this call has opened
+            if options:  # into any other open file
+                kinds = h5py.h5f.OBJ_FILE | h5py.h5f.OBJ_DATASET
+                for identifier in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, kinds):
+                    check(lib.penstock_hdf5_settle(identifier.id))
+        where, name = (self, source) if is_path else (source, b".")
+        encoded = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
+        properties = h5py.h5p.create(h5py.h5p.OBJECT_COPY)
+        properties.set_copy_object(options)
+        check(lib.penstock_object_prepare_copy(where.id.id, encoded, properties.id))
 
     def visit(self, func: Callable[[str], Any]) -> Any:
         """Call a function with each name below the group, until it returns something.
@@ -241,7 +309,7 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
         """Call a function with each name and object below the group, as :meth:`visit` does."""
         root = self._root()
         with calls_back():
-            return super().visititems(lambda name, item: func(name, wrap(item, root)))
+            return super().visititems(lambda name, item: func(name, _wrap(item, root)))
 
     def visit_links(self, func: Callable[[str], Any]) -> Any:
         """Call a function with the name of each link below the group, as :meth:`visit` does."""
@@ -256,3 +324,59 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
     def _root(self) -> Any:
         """Return the file that objects of this group are reached from."""
         return self._file
+
+
+def _wrap(found: Any, file: File | None) -> Any:
+    """Return a dataset or group of h5py as ours; anything else, such as a named type, as it is."""
+    if type(found) is h5py.Dataset:
+        return Dataset(found, file)
+    return Group(found, file) if type(found) is h5py.Group else found
+
+
+def _memory(data: Any, stream: int | None) -> arrays.View | None:
+    """Return the memory of the data; ``None`` for values that only h5py converts."""
+    if isinstance(data, np.ndarray) and (data.dtype.hasobject or data.dtype.kind in "UTM"):
+        return None
+    if isinstance(data, (str, bytes, list, tuple, bool, int, float, complex, np.generic)):
+        return None
+    try:
+        found = arrays.view(data, stream)
+    except IncompatibleError:
+        # h5py has no types that torch has and NumPy lacks, and knows no DLPack.
+        if frameworks.is_torch(data) or _has_only_dlpack(data):
+            raise
+        return None
+    # h5py converts single values of the types that it has.
+    is_known = found.framework == "numpy" and not found.dtype.is_extended
+    return found if found.shape or not is_known or _has_only_dlpack(data) else None
+
+
+def _has_only_dlpack(data: Any) -> bool:
+    """Whether NumPy makes no array of an object whose memory DLPack describes."""
+    others = ("__array__", "__array_interface__", "__array_struct__", "__buffer__")
+    return hasattr(data, "__dlpack__") and not any(hasattr(data, name) for name in others)
+
+
+def _h5py_dtype(dtype: Any) -> Any:
+    """Return a type that h5py accepts, also for types that only torch and ml_dtypes have."""
+    if dtype is None or isinstance(dtype, (h5py.Datatype, h5py.h5t.TypeID)):
+        return dtype
+    try:
+        element = dtype if isinstance(dtype, ElementType) else element_type(dtype)
+    except IncompatibleError:
+        return dtype  # h5py judges types of strings and objects
+    special = memory_types.special_type(element.name)
+    if special is not None:
+        return h5py.Datatype(special)
+    if element.is_extended:
+        raise IncompatibleError(f"HDF5 has no data type {element.name}")
+    return dtype if isinstance(dtype, np.dtype) else element.numpy
+
+
+def _reshaped(data: Any, shape: tuple[int, ...]) -> Any:
+    if not hasattr(data, "reshape"):
+        raise InvalidError(
+            f"a {type(data).__name__} cannot be reshaped to {shape}",
+            remedy="leave the shape out, or give data of that shape",
+        )
+    return (in_c_order(data) if isinstance(data, np.ndarray) else data).reshape(shape)

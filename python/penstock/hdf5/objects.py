@@ -1,14 +1,36 @@
-"""What groups, files and datasets have in common, and their relation to h5py's objects."""
+"""What files, groups and datasets share: h5py's objects, their attributes and their pickling."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.hdf5 import pickling
-from penstock.hdf5.attributes import Attributes
+import h5py
+import numpy as np
+
+from penstock.errors import IncompatibleError
+from penstock.hdf5 import memory_types
+from penstock.hdf5.library import lock
 
 if TYPE_CHECKING:
     from penstock.hdf5.file import File
+
+
+class Attributes(h5py.AttributeManager):  # type: ignore[misc]
+    """h5py's attributes, except that lists of variable length have the numbers of the file.
+
+    Args:
+        item: An object of h5py.
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        """Read the value of an attribute."""
+        with lock():
+            found = super().__getitem__(name)
+            if isinstance(found, (np.ndarray, np.void)):
+                attribute = self.get_id(name)
+                if memory_types.has_lists(attribute.get_type()):
+                    memory_types.correct_lists(found, attribute.dtype)
+        return found
 
 
 class Object:
@@ -21,6 +43,8 @@ class Object:
     name: str | None
     _class: ClassVar[Any]
     """The class of h5py."""
+    _file_class: ClassVar[type[File]]
+    """The class of files, whose module sets it."""
     _file: File | None = None
     """The file that the object was reached from."""
     _h5py: Any = None
@@ -43,12 +67,10 @@ class Object:
     @property
     def file(self) -> File:
         """The file of the object. After an external link, it is the file that the link names."""
-        import h5py
-
-        from penstock.hdf5.file import File
-
         found = h5py.File(self.id)
-        return self._file if self._file is not None and self._file == found else File._of(found)
+        if self._file is not None and self._file == found:
+            return self._file
+        return self._file_class._of(found)
 
     @property
     def attrs(self) -> Any:
@@ -56,19 +78,17 @@ class Object:
         return Attributes(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return pickling.of_object(self)
+        name = self.name if self else None
+        if name is None:
+            what = "without a name" if self else "that is closed"
+            raise IncompatibleError(
+                f"an object {what} cannot be pickled: it is found again by its name"
+            )
+        return _member, (self.file, name)
 
     def __repr__(self) -> str:
         return f"<penstock.{type(self).__name__} {super().__repr__()}>"
 
 
-def wrap(found: Any, file: File | None) -> Any:
-    """Return a dataset or group of h5py as ours; anything else, such as a named type, as it is."""
-    import h5py
-
-    from penstock.hdf5.dataset import Dataset
-    from penstock.hdf5.group import Group
-
-    if type(found) is h5py.Dataset:
-        return Dataset(found, file)
-    return Group(found, file) if type(found) is h5py.Group else found
+def _member(file: File, name: str) -> Any:
+    return file[name]

@@ -265,7 +265,7 @@ class _Reads(FileSamples, _Base):  # type: ignore[misc]
 def _described(path: str) -> _Described:
     import h5py
 
-    from penstock.hdf5.attributes import Attributes
+    from penstock.hdf5.objects import Attributes
 
     attributes: dict[str, dict[str, Any]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
