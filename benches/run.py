@@ -28,6 +28,8 @@ class Run:
     """Whether sizes and counts are small, only to check that the benchmark runs."""
     tried: list[Row] = field(default_factory=list)
     """The rows that are not in the table, such as those of settings that were not the best."""
+    lost: list[str] = field(default_factory=list)
+    """The cases that fail the benchmark, since Penstock is too slow there."""
     targets: Table = field(default_factory=lambda: Table("Targets", list(TARGETS)))
 
     @property
@@ -87,7 +89,8 @@ class Benchmark:
     needs_gpu: bool
     measure: Callable[[Run], None]
 
-    def run(self, session: Session, size: int | None, quick: bool) -> None:
+    def run(self, session: Session, size: int | None, quick: bool) -> list[str]:
+        """Run the benchmark; return the cases in which Penstock is too slow."""
         if self.needs_gpu and not ps.devices():
             raise RefusedError("there is no GPU: run this on one, or under scripts/standin-gpu")
         usual = parse_size(self.quick_size if quick else self.size)
@@ -95,10 +98,11 @@ class Benchmark:
         self.measure(run)
         session.settings |= {"size": run.size, "quick": quick}
         session.settings["tried"] = [row.as_json() for row in run.tried]
-        session.tables.append(of_rows(self.title, session.rows))
+        session.tables = session.tables or [of_rows(self.title, session.rows)]
         if quick:
             session.tables[0].notes.append("Small sizes: these figures say nothing about speed.")
         session.tables += [run.targets] if run.targets.rows else []
+        return run.lost
 
 
 BENCHMARKS: dict[str, Benchmark] = {}

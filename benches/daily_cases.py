@@ -1,0 +1,367 @@
+"""The cases of ``python -m benches daily``, by groups. Each is one line: what, ours, the peer's."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+import penstock as ps
+from penstock.bench.measure import nothing
+
+Cases = Iterator["Case"]
+
+
+class Case(NamedTuple):
+    """The same work by Penstock and by a peer. Both return what is compared."""
+
+    what: str
+    ours: Callable[[], Any]
+    peer: Callable[[], Any]
+    name: str = "h5py"
+    """The peer."""
+    floor: float = 0.95
+    """The least share of the peer's speed."""
+    before: Callable[[], None] = nothing
+    """Untimed, before each run."""
+
+
+GROUPS: dict[str, Callable[[Path, ExitStack], Cases]] = {}
+
+_SHAPE = (2000, 256)
+_DOES_LESS = 0.7
+"""The floor of cases in which the peer promises less, such as a file that is replaced at once."""
+
+
+def _group(name: str) -> Callable[[Callable[[Path, ExitStack], Cases]], Any]:
+    def registered(cases: Callable[[Path, ExitStack], Cases]) -> Any:
+        GROUPS[name] = cases
+        return cases
+
+    return registered
+
+
+def _values(shape: tuple[int, ...] = _SHAPE, dtype: Any = "f4") -> np.ndarray[Any, Any]:
+    steps = np.random.default_rng(3).integers(-3, 4, shape)
+    return steps.cumsum(axis=-1).astype(dtype)
+
+
+def _opened(path: Path, files: ExitStack, mode: str) -> tuple[ps.File, h5py.File]:
+    """Open a file by Penstock and, to change it a copy of it, by h5py."""
+    theirs = path
+    if mode != "r":
+        theirs = path.with_suffix(".peer.h5")
+        theirs.write_bytes(path.read_bytes())
+    return files.enter_context(ps.File(path, mode)), files.enter_context(h5py.File(theirs, mode))
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "contiguous": {},
+    "chunked": {"chunks": (100, 256)},
+    "gzip": {"chunks": (100, 256), "compression": "gzip", "compression_opts": 1},
+    "gzip, shuffle": {"chunks": (100, 256), "compression": "gzip", "shuffle": True},
+    "lzf": {"chunks": (100, 256), "compression": "lzf"},
+    "big-endian": {"dtype": ">f4"},
+}
+SELECTIONS: dict[str, Any] = {
+    "one": np.s_[77, 5],
+    "a row": np.s_[77],
+    "10 rows": np.s_[70:80],
+    "200 rows": np.s_[700:900],
+    "a column": np.s_[:, 5],
+    "each 7th row": np.s_[::7],
+    "a box": np.s_[500:520, 10:74],
+    "a list of 20 rows": (list(range(5, 2000, 100)),),
+    "all": (),
+}
+
+
+def _layouts(folder: Path) -> Path:
+    path = folder / "daily-layouts.h5"
+    if not path.exists():
+        with h5py.File(path, "w") as file:
+            for name, keys in LAYOUTS.items():
+                file.create_dataset(name, data=_values(), **keys)
+            file.create_dataset("never written", _SHAPE, "f4", chunks=(100, 256))
+            external = [(f"{path}.raw", 0, math.prod(_SHAPE) * 4)]
+            file.create_dataset("external", data=_values(), external=external)
+    return path
+
+
+@_group("reads")
+def _reads(folder: Path, files: ExitStack) -> Cases:
+    ours, theirs = _opened(_layouts(folder), files, "r")
+    for name, what in itertools.product((*LAYOUTS, "never written", "external"), SELECTIONS):
+        part = SELECTIONS[what]
+        ours_of, peer_of = (
+            partial(ours[name].__getitem__, part),
+            partial(theirs[name].__getitem__, part),
+        )
+        yield Case(f"{name}, {what}", ours_of, peer_of)
+
+
+@_group("reads of a file open for writing")
+def _reads_rw(folder: Path, files: ExitStack) -> Cases:
+    ours, theirs = _opened(_layouts(folder), files, "r+")
+    for name, what in itertools.product(("contiguous", "gzip"), SELECTIONS):
+        part = SELECTIONS[what]
+        a, b = ours[name], theirs[name]
+        yield Case(f"{name}, {what}", partial(a.__getitem__, part), partial(b.__getitem__, part))
+
+
+@_group("conversions")
+def _conversions(folder: Path, files: ExitStack) -> Cases:
+    ours, theirs = _opened(_layouts(folder), files, "r")
+    for name, what in itertools.product(("contiguous", "gzip"), ("a row", "200 rows", "all")):
+        a, b, part = ours[name], theirs[name], SELECTIONS[what]
+        for dtype in ("f8", "i4"):
+            peer = partial(lambda b, part, dtype: b.astype(dtype)[part], b, part, dtype)
+            yield Case(f"{name} as {dtype}, {what}", partial(a.read, part, dtype=dtype), peer)
+
+
+@_group("into arrays")
+def _into(folder: Path, files: ExitStack) -> Cases:
+    ours, theirs = _opened(_layouts(folder), files, "r")
+    for name in ("contiguous", "gzip"):
+        a, b = ours[name], theirs[name]
+        for what, part, place in (
+            ("10 rows", np.s_[70:80], np.s_[3:13]),
+            ("a column", np.s_[:, 5], np.s_[:, 7]),
+            ("all", np.s_[:], np.s_[:]),
+        ):
+            mine, other = np.zeros(_SHAPE, "f4"), np.zeros(_SHAPE, "f4")
+
+            def read(a: Any = a, part: Any = part, out: Any = mine[place]) -> Any:
+                return a.read(part, out=out)
+
+            def direct(b: Any = b, part: Any = part, other: Any = other, to: Any = place) -> Any:
+                b.read_direct(other, part, to)
+                return other[to]
+
+            yield Case(f"{name}, {what}", read, direct)
+
+
+@_group("types")
+def _types(folder: Path, files: ExitStack) -> Cases:
+    path = folder / "daily-types.h5"
+    n = 20_000
+    if not path.exists():
+        records = np.zeros(n, [("id", "i4"), ("x", "f8")])
+        records["id"], records["x"] = np.arange(n), np.arange(n) / 7
+        with h5py.File(path, "w") as file:
+            file["bool"] = np.arange(n) % 3 == 0
+            file["complex"] = np.arange(n) * (1 + 2j)
+            file["record"] = records
+            file["bytes"] = np.array([b"word%d" % (i % 99) for i in range(n)], "S8")
+            file["string"] = [f"text {i}" for i in range(2000)]
+            kind = h5py.enum_dtype({"a": 0, "b": 1}, "i1")
+            file.create_dataset("enum", data=np.arange(n) % 2, dtype=kind)
+            ragged = file.create_dataset("ragged", (2000,), h5py.vlen_dtype("f4"))
+            for i in range(0, 2000, 2):
+                ragged[i] = np.arange(i % 7)
+            file["scalar"] = 1.5
+    ours, theirs = _opened(path, files, "r")
+    parts = {
+        "one": 77,
+        "100": np.s_[100:200],
+        "a list of 20": list(range(5, 2000, 100)),
+        "all": (),
+    }
+    for name, what in itertools.product(
+        ("bool", "complex", "record", "bytes", "string", "enum", "ragged"), parts
+    ):
+        a, b, part = ours[name], theirs[name], parts[what]
+        yield Case(f"{name}, {what}", partial(a.__getitem__, part), partial(b.__getitem__, part))
+    a, b = ours["record"], theirs["record"]
+    for what, part in {"a field of 100": ("x", np.s_[100:200]), "a field": ("x",)}.items():
+        yield Case(what, partial(a.__getitem__, part), partial(b.__getitem__, part))
+    yield Case(
+        "scalar", partial(ours["scalar"].__getitem__, ()), partial(theirs["scalar"].__getitem__, ())
+    )
+    attribute = (ours["scalar"].attrs, theirs["scalar"].attrs)
+    yield Case("number of attributes", *(partial(len, one) for one in attribute))
+
+
+@_group("writes")
+def _writes(folder: Path, files: ExitStack) -> Cases:
+    path = folder / "daily-writes.h5"
+    with h5py.File(path, "w") as file:
+        for name in ("contiguous", "chunked", "gzip"):
+            file.create_dataset(name, data=_values(), **LAYOUTS[name])
+        file["scalar"] = 1.0
+        file["string"] = ["a", "b"]
+    ours, theirs = _opened(path, files, "r+")
+    row, rows, column = _values((256,)), _values((10, 256)), _values((2000,))
+    for name, (what, part, value) in itertools.product(
+        ("contiguous", "chunked", "gzip"),
+        (
+            ("one", np.s_[77, 5], 3.0),
+            ("a row", 77, row),
+            ("10 rows", np.s_[70:80], rows),
+            ("a row of float64", 78, row.astype("f8")),
+            ("a column", np.s_[:, 5], column),
+            ("all", np.s_[:], _values()),
+        ),
+    ):
+        a, b = ours[name], theirs[name]
+        yield Case(
+            f"{name}, {what}",
+            partial(a.__setitem__, part, value),
+            partial(b.__setitem__, part, value),
+        )
+    for name, value in (("scalar", 2.5), ("string", "text")):
+        part = () if name == "scalar" else 0
+        a, b = ours[name], theirs[name]
+        yield Case(name, partial(a.__setitem__, part, value), partial(b.__setitem__, part, value))
+    for count in (1, 100):
+        grown = [
+            file.create_dataset(
+                f"grown {count}", (0, 64), "f4", maxshape=(None, 64), chunks=(256, 64)
+            )
+            for file in (ours, theirs)
+        ]
+        block = _values((count, 64))
+
+        def append(dataset: Any, block: Any = block) -> None:
+            begin = dataset.shape[0]
+            dataset.resize(begin + len(block), 0)
+            dataset[begin:] = block
+
+        yield Case(f"append {count} rows", *(partial(append, one) for one in grown))
+    yield Case("flush", ours.flush, theirs.flush)
+
+
+@_group("creating")
+def _creating(folder: Path, files: ExitStack) -> Cases:
+    names = map(str, itertools.count())
+    ours = files.enter_context(ps.File(folder / "daily-new.h5", "w"))
+    theirs = files.enter_context(h5py.File(folder / "daily-new.peer.h5", "w"))
+
+    def create(file: Any, **keys: Any) -> None:
+        file.create_dataset(next(names), **keys)
+
+    def assign(file: Any, value: Any) -> None:
+        file[next(names)] = value
+
+    for what, keys in {
+        "a dataset of 256 B": {"data": _values((64,))},
+        "a gzip dataset of 8 KB": {"data": _values((2000,)), "compression": "gzip"},
+        "an empty dataset": {"shape": (1000,), "dtype": "f4"},
+    }.items():
+        yield Case(what, *(partial(create, one, **keys) for one in (ours, theirs)))
+    yield Case("f[name] = 1", *(partial(assign, one, 1) for one in (ours, theirs)))
+    for size in (64, 64 << 10, 1 << 20, 4 << 20):
+        values = np.zeros(size // 4, "f4")
+
+        def new(kind: Any, path: Path, values: Any = values) -> None:
+            with kind(path, "w") as file:
+                file.create_dataset("x", data=values)
+
+        yield Case(
+            f"a file of {size} bytes",
+            partial(new, ps.File, folder / "daily-a.h5"),
+            partial(new, h5py.File, folder / "daily-b.h5"),
+        )
+
+
+@_group("opening")
+def _opening(folder: Path, files: ExitStack) -> Cases:
+    path = folder / "daily-open.h5"
+    if not path.exists():
+        with h5py.File(path, "w") as file:
+            file["x"] = np.arange(10.0)
+            file.attrs["k"] = "v"
+            for number in range(500):
+                file[f"g/{number}"] = np.arange(1000.0)
+
+    def with_file(kind: Any, what: Callable[[Any], Any]) -> Any:
+        with kind(path, "r") as file:
+            return what(file)
+
+    for name, what in {
+        "open, an attribute": lambda f: f.attrs["k"],
+        "open, a small dataset": lambda f: f["x"][...],
+        "open, 500 datasets of 8 KB": lambda f: [f["g"][str(i)][...] for i in range(500)][-1],
+        "open, list a group": lambda f: len(list(f["g"])),
+    }.items():
+        yield Case(name, partial(with_file, ps.File, what), partial(with_file, h5py.File, what))
+    whole = partial(with_file, h5py.File, lambda f: f["x"][...])
+    yield Case('ps.read("f.h5:x")', partial(ps.read, f"{path}:x"), whole)
+    ours, theirs = _opened(_layouts(folder), files, "r")
+    a, b = ours["gzip"], theirs["gzip"]
+    yield Case("f[name]", partial(lambda f: f["gzip"].shape, ours), lambda: theirs["gzip"].shape)
+    for name in ("shape", "dtype", "chunks", "compression", "is_virtual", "name"):
+        yield Case(f"dataset.{name}", *(partial(getattr, one, name) for one in (a, b)))
+
+
+@_group("many")
+def _many(folder: Path, files: ExitStack) -> Cases:
+    ours, theirs = _opened(_layouts(folder), files, "r")
+    numbers = np.random.default_rng(4).permutation(_SHAPE[0])[:100].tolist()
+    for name in ("contiguous", "chunked", "gzip"):
+        wanted = [(name, number) for number in numbers]
+        b = theirs[name]
+        peer = partial(lambda b: [b[number] for number in numbers], b)
+        yield Case(f"read_many of 100 rows, {name}", partial(ours.read_many, wanted), peer)
+    path = folder / "daily-virtual.h5"
+    if not path.exists():
+        layout = h5py.VirtualLayout((100, 64), "f4")
+        for number in range(100):
+            source = folder / f"daily-source{number}.h5"
+            with h5py.File(source, "w") as file:
+                file["x"] = _values((64,)) + number
+            layout[number] = h5py.VirtualSource(source, "x", (64,))
+        with h5py.File(path, "w") as file:
+            file.create_virtual_dataset("x", layout)
+    mine, other = _opened(path, files, "r")
+    for what, part in {"all": (), "a row": 50}.items():
+        a, b = mine["x"], other["x"]
+        ways = partial(a.__getitem__, part), partial(b.__getitem__, part)
+        yield Case(f"virtual dataset of 100 sources, {what}", *ways)
+
+
+@_group("plain files")
+def _plain(folder: Path, files: ExitStack) -> Cases:
+    path, copy = folder / "daily.bin", folder / "daily-saved.bin"
+
+    def readinto(out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        with open(path, "rb", buffering=0) as file:
+            file.readinto(out)
+        return out
+
+    def replace(values: np.ndarray[Any, Any]) -> None:
+        with open(f"{copy}.new", "wb", buffering=0) as file:
+            file.write(values)
+        os.replace(f"{copy}.new", copy)
+
+    for size in (4 << 10, 64 << 10, 1 << 20, 16 << 20):
+        values = np.arange(size // 4, dtype="f4")
+        values.tofile(path)
+        keys = {"dtype": "f4", "shape": len(values), "device": "cpu"}
+        fromfile = partial(np.fromfile, path, "f4")
+        yield Case(f"load {size}", partial(ps.load, path, **keys), fromfile, "NumPy")
+        mine, other = np.empty_like(values), np.empty_like(values)
+        yield Case(
+            f"load, out, {size}",
+            partial(ps.load, path, out=mine),
+            partial(readinto, other),
+            "readinto",
+        )
+        saved = partial(ps.save, copy, values)
+        yield Case(f"save {size}", saved, partial(replace, values), "write, rename", _DOES_LESS)
+    offsets = [(number * 8192, 1024, "f4") for number in range(500)]
+    file = files.enter_context(path.open("rb", buffering=0))
+
+    def pread() -> list[Any]:
+        read = partial(os.pread, file.fileno())
+        return [np.frombuffer(read(4096, offset), "f4") for offset, _, _ in offsets]
+
+    yield Case("load_many of 500 x 4 KiB", partial(ps.load_many, path, offsets), pread, "pread")
