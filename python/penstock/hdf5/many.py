@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from penstock import request, transfer
 from penstock._keys import ReadKeys
 from penstock._options import OptionKeys
@@ -13,9 +15,10 @@ from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.hdf5.batch import Batch, Destination
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import check_dataset, lock
+from penstock.hdf5.reading import read
 from penstock.hdf5.source import Named, Opened, Origin, named
 from penstock.hdf5.submit import SubmitOptions
-from penstock.placement import Device, Library, place
+from penstock.placement import Device, Library, Placement, place
 from penstock.report import remember_note
 from penstock.request import Request
 from penstock.sequences import check_indexed, described, listed
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 ALL: tuple[()] = ()
+_LEAST_ROWS = 4
+"""Fewer rows of a dataset are read as pieces."""
 _FORM = "datasets, or pairs (dataset, selection)"
 _NAMED_FORM = "paths within the group, or pairs (path, selection)"
 
@@ -188,11 +193,36 @@ def _read(
             raise InvalidError("give out or dtype, not both: the elements become those of out")
     if not selections:
         return []
+    if out is None and (rows := _rows_of_one(origin, selections, destination)) is not None:
+        return rows
     batch = Batch(origin, selections, out, destination)
     flags = request.CALLER_WAITS | (0 if out is not None else request.ZERO_HOLES)
     with batch.requests, ExitStack() as locked:
         locked.enter_context(lock())
         return _start(batch, flags, locked).wait()
+
+
+def _rows_of_one(
+    origin: Origin, selections: list[Any], destination: Destination
+) -> list[Any] | None:
+    """Read rows of one dataset as one list of them; ``None`` for other pieces.
+
+    ``None``, too, if that fails: the read of the pieces then names the one that is wrong.
+    """
+    where = destination.device
+    is_jax = isinstance(where, Placement) and where.library == "jax"  # it has no views
+    are_rows = all(type(one) is int or isinstance(one, np.integer) for one in selections)
+    if not are_rows or len(selections) < _LEAST_ROWS or is_jax:
+        return None
+    dataset = origin.only()
+    if dataset is None or len(dataset.shape or ()) < 2:
+        return None
+    how: dict[str, Any] = {"stream": destination.options.stream, "cf": destination.cf}
+    how |= {"device": where, "dtype": destination.dtype, **destination.keys}
+    try:
+        return list(read(dataset, (np.array(selections, np.int64),), **how))
+    except (IndexError, TypeError, ValueError, OverflowError):
+        return None
 
 
 def _start(batch: Batch, flags: int, locked: ExitStack) -> StartedMany:

@@ -159,6 +159,10 @@ class Opened:
         """Return one as an ``h5py.Dataset``."""
         return self._datasets[number]
 
+    def only(self) -> Any | None:
+        """Return the dataset if all are the same object."""
+        return self._datasets[0] if len(set(map(id, self._datasets))) == 1 else None
+
     def explain(self) -> None:
         """Raise h5py's error for a missing object, if the library failed because of one."""
 
@@ -189,6 +193,10 @@ class Named:
         if not isinstance(found, h5py.Dataset):
             raise InvalidError(f"{path!r} in {self._group.name} is not a dataset")
         return found
+
+    def only(self) -> Any | None:
+        """Return the dataset if all paths are the same."""
+        return self.dataset(0) if len(set(self._paths)) == 1 else None
 
     def explain(self) -> None:
         for number in range(len(self._paths)):

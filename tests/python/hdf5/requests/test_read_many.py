@@ -563,3 +563,26 @@ def test_a_started_read_of_a_file_that_is_written_has_ended_when_it_returns(tmp_
         started = many.start_into([file["raw/i4"]], [()], out, {})
         file["raw/i4"][...] = 0
         assert np.array_equal(started.wait()[0], before)
+
+
+@pytest.mark.parametrize("filters", [{}, {"compression": "gzip", "chunks": (7, 6)}])
+@pytest.mark.parametrize("by_name", [True, False])
+def test_rows_of_one_dataset_are_those_of_h5py(tmp_path: Path, filters: Any, by_name: bool) -> None:
+    values = np.arange(600, dtype=">f4").reshape(50, 12)
+    with h5py.File(tmp_path / "f.h5", "w") as made:
+        made.create_dataset("x", data=values, **filters)
+    with ps.File(tmp_path / "f.h5") as file:
+        for rows in (
+            [3, -1, 3, 49, 0],
+            list(range(49, -1, -1)),
+            [np.uint8(7), 2, np.int64(-50), 7],
+        ):
+            pieces = [("x" if by_name else file["x"], row) for row in rows]
+            found = file.read_many(pieces) if by_name else ps.read_many(pieces)
+            for row, one in zip(rows, found, strict=True):
+                expected = file["x"].h5py[int(row)]
+                assert one.dtype == expected.dtype
+                np.testing.assert_array_equal(one, expected)
+        pieces = [("x" if by_name else file["x"], row) for row in (3, 4, 50, 6)]
+        with pytest.raises(IndexError, match="piece 2, dataset /x"):
+            file.read_many(pieces) if by_name else ps.read_many(pieces)
