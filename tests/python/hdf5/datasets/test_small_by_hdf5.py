@@ -243,3 +243,22 @@ def test_a_dataset_that_has_grown_is_read_whole_into_gpu_memory(file):
         expected = dataset.h5py[...]
         np.testing.assert_array_equal(dataset.read(device="cuda").numpy(), expected)
         np.testing.assert_array_equal(dataset.read_async(device="cuda").wait().numpy(), expected)
+
+
+def test_a_dataset_that_hdf5s_cache_holds_is_hdf5s_from_the_second_time_on(tmp_path):
+    values = np.arange(1 << 18, dtype="f4").reshape(512, 512)
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        keys = {"chunks": (64, 512), "compression": "gzip"}
+        dataset = file.create_dataset("x", values.shape, "f4", **keys)
+        for step in range(4):
+            dataset[...] = values + step
+            assert by_hdf5() == (step > 0)
+            np.testing.assert_array_equal(dataset[...], values + step)
+            assert by_hdf5() == (step > 0)
+            np.testing.assert_array_equal(dataset.h5py[::3], values[::3] + step)
+        large = file.create_dataset("large", (1 << 13, 512), "f4", **keys)
+        for step in range(3):
+            large[:4096] = step
+            assert not by_hdf5()
+    with h5py.File(tmp_path / "f.h5") as file:
+        np.testing.assert_array_equal(file["x"][...], values + 3)
