@@ -210,11 +210,14 @@ impl CopyQueue {
     /// # Safety
     /// As for [`copy_all`](Self::copy_all).
     unsafe fn copy_batch(&mut self, direction: Direction, rows: &[Rows]) -> Result<()> {
+        // SAFETY: passed on.
+        let each = |queue: &mut Self| unsafe {
+            rows.iter()
+                .try_for_each(|rows| queue.copy_rows(direction, *rows))
+        };
         let batch = self.cuda().cuMemcpyBatchAsync;
         let Some(batch) = batch.filter(|_| rows.len() > 1) else {
-            // SAFETY: passed on.
-            let mut copy = |rows: &Rows| unsafe { self.copy_rows(direction, *rows) };
-            return rows.iter().try_for_each(&mut copy);
+            return each(self);
         };
         self.busy = true;
         let host: Vec<u64> = rows.iter().map(|rows| rows.host as u64).collect();
@@ -232,7 +235,10 @@ impl CopyQueue {
         let (bytes, count, stream) = (bytes.as_ptr(), rows.len(), self.stream);
         // SAFETY: the lists have an element for each row and outlive the call; the rest is passed on.
         let code = unsafe { batch(to, from, bytes, count, &attributes, &0, 1, &mut 0, stream) };
-        self.context.driver.check(code, "cuMemcpyBatchAsync")
+        match code {
+            cuda::CUDA_ERROR_NOT_SUPPORTED => each(self),
+            code => self.context.driver.check(code, "cuMemcpyBatchAsync"),
+        }
     }
 
     /// # Safety

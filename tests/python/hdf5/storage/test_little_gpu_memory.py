@@ -84,6 +84,17 @@ with ps.File(path, "r+") as file, ps.options(threads=1, decode="cpu"):
 """
 )
 
+WHOLE = (
+    ARRAY
+    + """
+out = ps.DeviceArray.from_numpy(np.zeros((ROWS, ROW), "f4"))
+with ps.File(path, "r") as file, ps.options(threads=8, decode=sys.argv[2]):
+    for _ in range(3):
+        file["x"].read(out=out)
+check(out, values)
+"""
+)
+
 NEW = (
     ARRAY
     + """
@@ -181,6 +192,12 @@ def test_requests_at_the_same_time_share_the_memory_for_one_worker(tmp_path, dec
     with h5py.File(path) as file:
         found = file["x"][...]
     assert np.array_equal(found.ravel(), np.arange(ROWS * ROW, dtype="f4"))
+
+
+@pytest.mark.parametrize("decode", ["cpu", "auto"])
+@pytest.mark.parametrize("size", ["17M", "21M"])
+def test_whole_chunks_need_no_memory_besides_the_array(tmp_path, decode, size):
+    run(size, WHOLE, made(tmp_path / "f.h5"), decode)
 
 
 def test_cached_memory_is_freed_for_an_allocation_that_needs_it(tmp_path):

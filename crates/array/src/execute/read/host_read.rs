@@ -11,18 +11,18 @@ use super::queue::{Batch, WorkQueue};
 use crate::execute::bound::{BoundPlan, Stored};
 use crate::execute::buffer::{Buffer, zeroed};
 use crate::execute::elements::Elements;
-use crate::execute::memory::ElementMemory;
+use crate::execute::memory::HostMemory;
 use crate::{ChunkJob, FillJob};
 
 /// The task of reading into host memory.
 pub(crate) struct HostRead {
     plans: Vec<BoundPlan>,
     queue: WorkQueue,
-    memory: ElementMemory,
+    memory: HostMemory,
 }
 
 impl HostRead {
-    pub(crate) fn new(plans: Vec<BoundPlan>, memory: ElementMemory, workers: usize) -> HostRead {
+    pub(crate) fn new(plans: Vec<BoundPlan>, memory: HostMemory, workers: usize) -> HostRead {
         HostRead {
             queue: WorkQueue::new(&plans, workers),
             plans,
@@ -102,7 +102,7 @@ impl HostRead {
 #[derive(Clone, Copy)]
 pub(in crate::execute) struct HostReader<'a> {
     pub bound: &'a BoundPlan,
-    pub memory: ElementMemory,
+    pub memory: HostMemory,
 }
 
 impl HostReader<'_> {

@@ -188,28 +188,30 @@ impl Slots {
         }
     }
 
-    /// Queues the copies of rows in the slot to their places in the memory at `target`.
+    /// Queues the copies of rows to their places in the memory at `target`, from these offsets in the slot on.
     ///
     /// # Safety
-    /// The GPU memory of each row is valid until the queue has finished.
+    /// The GPU memory of each row is valid until the queue has finished. The rows do not overlap there.
     pub(super) unsafe fn upload_rows(
         &mut self,
-        from: usize,
-        rows: &Rows,
+        copies: impl Iterator<Item = (usize, Rows)>,
         target: CUdeviceptr,
         lent: &mut QueueLease<'_>,
     ) -> Result<()> {
-        let bytes = (rows.width * rows.rows) as usize;
-        let rows = gpu::Rows {
-            host: self.bytes()[from..from + bytes].as_mut_ptr(),
-            host_pitch: rows.width,
-            gpu: target + rows.target,
-            gpu_pitch: rows.pitch,
-            width: rows.width,
-            count: rows.rows,
-        };
+        let slot = self.bytes();
+        let rows = copies.map(|(from, rows)| {
+            let bytes = (rows.width * rows.rows) as usize;
+            gpu::Rows {
+                host: slot[from..from + bytes].as_mut_ptr(),
+                host_pitch: rows.width,
+                gpu: target + rows.target,
+                gpu_pitch: rows.pitch,
+                width: rows.width,
+                count: rows.rows,
+            }
+        });
         // SAFETY: as for `upload`.
-        unsafe { lent.queue()?.copy_rows(Direction::ToGpu, rows) }
+        unsafe { lent.queue()?.copy_all(Direction::ToGpu, rows) }
     }
 
     /// Marks the work queued last as the last that needs this slot, and switches to the other slot.

@@ -58,8 +58,18 @@ struct Copies {
     rows: Rows,
 }
 
+/// How a chunk in the slot goes to its place.
+#[derive(Clone, Copy)]
+enum Way {
+    /// By a copy to this address.
+    Copy(u64),
+    /// By way of GPU memory of the engine, from which the kernel brings the elements to their places. It
+    /// unshuffles this many.
+    Kernel { shuffled: u64 },
+}
+
 /// The least bytes of a chunk with a copy of its own.
-const LEAST_COPY: u64 = 1 << 20;
+const LEAST_COPY: usize = 1 << 20;
 /// A slot is sent once it holds this many bytes.
 const FULL: usize = 4 << 20;
 /// Room for tables after the chunks of a slot.
@@ -152,11 +162,12 @@ impl<'a> Stager<'a> {
         decoded: &[u8],
         lent: &mut QueueLease<'_>,
     ) -> Staged<()> {
-        let at = self.room_for(number, job, decoded.len(), 0, lent)?;
+        let (at, way) = self.room_for(number, job, decoded.len(), 0, lent)?;
         self.slots.bytes()[at..at + decoded.len()].copy_from_slice(decoded);
         let selected = job.bytes(&self.plans.bound(number).plan);
         self.share.counters().moved(Path::StagedBuffered, selected);
-        Ok(self.put(number, job, (at, 0, decoded.len() as u64), 0, lent)?)
+        let in_slot = (at, 0, decoded.len() as u64);
+        Ok(self.put(number, job, in_slot, way, lent)?)
     }
 
     fn chunk(
@@ -195,7 +206,7 @@ impl<'a> Stager<'a> {
             Some(_) if !is_to_cache => self.plans.shuffled(number, job),
             _ => 0,
         };
-        let at = self.room_for(number, job, length as usize, shuffled, lent)?;
+        let (at, way) = self.room_for(number, job, length as usize, shuffled, lent)?;
         count();
         let output = &mut self.slots.bytes()[at..at + length as usize];
         let mask = match shuffled {
@@ -207,7 +218,7 @@ impl<'a> Stager<'a> {
             Some(Ok(copy)) => bound.add_to_cache(job, copy),
             _ => bound.note_read(job),
         }
-        Ok(self.put(number, job, (at, from, length), shuffled, lent)?)
+        Ok(self.put(number, job, (at, from, length), way, lent)?)
     }
 
     /// Reads a chunk without filters directly into the slot.
@@ -215,32 +226,32 @@ impl<'a> Stager<'a> {
         let bound = self.plans.bound(number);
         let (from, to) = bound.needed(job);
         let length = to - from;
-        let at = self.room_for(number, job, length as usize, 0, lent)?;
+        let (at, way) = self.room_for(number, job, length as usize, 0, lent)?;
         let output = &mut self.slots.bytes()[at..at + length as usize];
         let counters = self.share.counters();
         bound.fetch_into(job, counters, output)?;
         let selected = job.bytes(&bound.plan);
         counters.moved(Path::StagedBuffered, selected);
         bound.count(job, counters);
-        Ok(self.put(number, job, (at, from, length), 0, lent)?)
+        Ok(self.put(number, job, (at, from, length), way, lent)?)
     }
 
-    /// Sends a chunk in the slot to its place, directly or by the kernel. The slot holds `length`
-    /// of the chunk's bytes, from `from` on, at offset `at`.
+    /// Sends a chunk in the slot to its place. The slot holds `length` of the chunk's bytes, from `from` on, at
+    /// offset `at`.
     fn put(
         &mut self,
         number: usize,
         job: &ChunkJob,
         (at, from, length): (usize, u64, u64),
-        shuffled: u64,
+        way: Way,
         lent: &mut QueueLease<'_>,
     ) -> Result<()> {
-        match self.place_of_copy(number, job, length) {
-            Some(target) if shuffled == 0 => {
+        match way {
+            Way::Copy(target) => {
                 self.copy(at, target, length);
                 Ok(())
             }
-            _ => {
+            Way::Kernel { shuffled } => {
                 let address = self.slots.scratch(lent)? + at as u64;
                 let decoded = Decoded {
                     address,
@@ -251,14 +262,6 @@ impl<'a> Stager<'a> {
                 self.scatter(number, job, &decoded, lent)
             }
         }
-    }
-
-    /// Returns the place of a chunk that a copy of its own brings there. A smaller one goes by way of GPU memory of
-    /// the engine and the kernel, with all others of its slot, because a copy into memory of the program's context
-    /// takes the GPU some microseconds longer (docs/decisions/0028).
-    fn place_of_copy(&self, number: usize, job: &ChunkJob, length: u64) -> Option<u64> {
-        let is_long = length >= LEAST_COPY || self.plans.kernels.is_none();
-        whole(self.plans.bound(number), job).filter(|_| is_long)
     }
 
     /// Adds a copy of bytes in the slot to their place. Bytes that follow those of the last copy in both go with
@@ -431,7 +434,11 @@ impl<'a> Stager<'a> {
         Ok(&mut self.table.insert(made).1)
     }
 
-    /// Returns the offset of room for the bytes of a job, as [`put`](Self::put) needs it.
+    /// Returns the offset of room for the bytes of a job, and how [`put`](Self::put) sends them to their place.
+    ///
+    /// A small chunk that goes there as a whole takes the kernel, with all others of its slot, because a copy into
+    /// memory of the program's context takes the GPU some microseconds longer (docs/decisions/0028); but a copy
+    /// if there is no GPU memory for the kernel.
     fn room_for(
         &mut self,
         number: usize,
@@ -439,11 +446,21 @@ impl<'a> Stager<'a> {
         bytes: usize,
         shuffled: u64,
         lent: &mut QueueLease<'_>,
-    ) -> Staged<usize> {
-        match self.place_of_copy(number, job, bytes as u64) {
-            Some(_) if shuffled == 0 => Ok(self.room_for_copies(number, bytes, lent)?),
-            _ => self.room_with_scratch(number, bytes, lent),
+    ) -> Staged<(usize, Way)> {
+        let target = whole(self.plans.bound(number), job).filter(|_| shuffled == 0);
+        let is_small = bytes < LEAST_COPY && self.plans.kernels.is_some();
+        let Some(target) = target else {
+            let at = self.room_with_scratch(number, bytes, lent)?;
+            return Ok((at, Way::Kernel { shuffled }));
+        };
+        if is_small {
+            match self.room_with_scratch(number, bytes, lent) {
+                Err(Failure::NoMemory(_)) => {}
+                room => return Ok((room?, Way::Kernel { shuffled })),
+            }
         }
+        let at = self.room_for_copies(number, bytes, lent)?;
+        Ok((at, Way::Copy(target)))
     }
 
     /// Returns the offset of room for this many bytes in a slot. Sends the contents of the slot
@@ -516,15 +533,14 @@ impl<'a> Stager<'a> {
             return Ok(());
         }
         self.launch(lent)?;
-        for copy in std::mem::take(&mut self.copies) {
+        let copies = std::mem::take(&mut self.copies);
+        let target = self.plans.target.start;
+        let rows = copies.into_iter().map(|copy| {
             self.share.counters().copy();
-            // SAFETY: the places lie inside the caller's memory, as the plan has checked.
-            unsafe {
-                let target = self.plans.target.start;
-                self.slots
-                    .upload_rows(copy.from, &copy.rows, target, lent)?;
-            }
-        }
+            (copy.from, copy.rows)
+        });
+        // SAFETY: the places lie inside the caller's memory, as the plan has checked.
+        unsafe { self.slots.upload_rows(rows, target, lent)? };
         self.slots.sent(lent)?;
         self.used = 0;
         Ok(())
