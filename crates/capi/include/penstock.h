@@ -550,8 +550,10 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  *
  * With PENSTOCK_MAY_CALL_HDF5, a flag of penstock_reader_read alone, HDF5 reads what cannot be read without it, if
  * it is small: into dense memory, elements of the type of the array, which is `type`; into that of a GPU only numbers.
- * The caller holds HDF5's lock and has the dataset and `type` open. PENSTOCK_PENDING means that it is not small, or that
- * the work of `stream` is not done. After a failure of HDF5, an unknown part of the memory has changed.
+ * The caller holds HDF5's lock and has the dataset and `type` open. PENSTOCK_PENDING means that it is not small, that the
+ * memory is the host's and there is a `stream`; or, for that of a GPU, that the work of `stream` is not done, that a
+ * stream waits for a request, or that HDF5 may leave elements as they are and PENSTOCK_ZERO_HOLES is not given. After a
+ * failure of HDF5, an unknown part of the memory has changed.
  *
  * penstock_reader_write has HDF5 write the elements of a small part of a dataset from dense host memory, of the type
  * of the array, which is `type`. The caller holds HDF5's lock and has the dataset and `type` open. PENSTOCK_PENDING

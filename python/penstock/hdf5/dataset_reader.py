@@ -62,12 +62,7 @@ class DatasetReader:
             native = known._native
             if native is None or native is _UNKNOWN or not native.is_fixed:
                 return known
-            try:
-                shape = dataset.shape
-            except (ValueError, RuntimeError):
-                check_dataset(dataset)  # it may have been closed
-                raise
-            if native.shape == shape:
+            if native.shape == _extent(dataset):
                 return known
             with lock():  # h5py has looked at the file again
                 lib.penstock_hdf5_forget(dataset.id.id)
@@ -176,9 +171,9 @@ class DatasetReader:
                 made, extent = native.allocate(selection, device, dtype, after), native.shape
             if made is not None and native.read_into(selection, made, after, of_call, is_new=True):
                 return made[()] if on_host else made, True
-            if on_host:
+            if on_host or not native.is_fixed:  # the shape may be another one in the next step
                 return None, False
-        return made if made is not None and extent == dataset.shape else None, False
+        return made if made is not None and extent == _extent(dataset) else None, False
 
     def start(
         self,
@@ -213,7 +208,7 @@ class DatasetReader:
                 started = native.start_into(selection, made, of_call, began, is_new=new)
                 if started is not None:
                     return started, made
-        is_usable = made is out or extent == dataset.shape
+        is_usable = made is out or extent == _extent(dataset)
         return None, made if is_usable else None
 
     def _natives(self, dataset: Any) -> Iterator[NativeReader]:
@@ -252,6 +247,14 @@ _known: dict[int, DatasetReader] = {}
 """By the address of h5py's identifier of the dataset, which goes with the last object of it."""
 
 os.register_at_fork(after_in_child=_known.clear)  # the child binds a library of its own
+
+
+def _extent(dataset: Any) -> Any:
+    try:
+        return dataset.shape
+    except (ValueError, RuntimeError):
+        check_dataset(dataset)  # it may have been closed
+        raise
 
 
 def drop(dataset: Any) -> None:

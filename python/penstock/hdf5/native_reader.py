@@ -114,7 +114,7 @@ class NativeReader:
         # A reference to the reader must not keep the dataset, and with it the file, open.
         self._identifier = ref(identifier)
         self.shape = shape
-        """That of a dataset which may change is the one at the last allocation."""
+        """That of a dataset which may change is the one when it was opened."""
         self.is_fixed = True
         """Whether the dataset cannot change. The first reader finds that out."""
         self._stored = stored
@@ -215,15 +215,14 @@ class NativeReader:
         if not is_own and self._reader(dtype) is None:
             return None
         shape = None if own is None else own.shape_of(selection)
-        identifier = None if self.is_fixed else self._identifier()
-        if identifier is not None:
-            self.shape = identifier.shape
         if shape is None:
             return None
         if not isinstance(device, Placement) and device != "cuda" and is_numpy(device):
             kind = self._stored if is_own else element_type(dtype).numpy
             make = np.zeros if self._stored.kind == "V" else np.empty  # gaps stay as they are
             return None if kind is None else make(shape, kind)
+        if not self.is_fixed and math.prod(shape) * self._stored.itemsize > small.DECODED:
+            return None  # HDF5 reads no more into a GPU
         is_usual = is_own and type(device) is str and stream is None
         known = _torch_dtypes.get(self._stored) if is_usual else None
         if known is None or os.environ.get("PENSTOCK_ARRAYS", "torch") != "torch":

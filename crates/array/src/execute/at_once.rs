@@ -16,7 +16,7 @@ use penstock_engine::request::{
 };
 
 use super::bound::BoundPlan;
-use super::memory::ElementMemory;
+use super::memory::HostMemory;
 use super::read::{HostReader, WorkerBuffers};
 use crate::{ChunkJob, FileRange, PlanJob};
 
@@ -108,7 +108,7 @@ impl SmallRead {
                         fetch(bound, part, target, counters)
                     }
                     Jobs::Parts(parts) => {
-                        let memory = ElementMemory::new(target, length);
+                        let memory = HostMemory::new(target, length);
                         let reader = HostReader { bound, memory };
                         BUFFERS.with_borrow_mut(|buffers| {
                             let read = parts

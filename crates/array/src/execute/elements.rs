@@ -2,7 +2,7 @@
 
 use penstock_codec::convert::TypeConversion;
 
-use super::memory::ElementMemory;
+use super::memory::HostMemory;
 use crate::{BoxAxis, ElementMapping, StridedBox};
 
 /// How the elements of a plan are moved and converted.
@@ -10,7 +10,7 @@ use crate::{BoxAxis, ElementMapping, StridedBox};
 pub(super) struct Elements<'a> {
     pub mapping: ElementMapping,
     pub conversion: &'a TypeConversion,
-    pub memory: ElementMemory,
+    pub memory: HostMemory,
 }
 
 impl Elements<'_> {

@@ -2,16 +2,16 @@
 
 /// Host memory of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ElementMemory {
+pub(crate) struct HostMemory {
     start: *mut u8,
     length: u64,
 }
 
 // SAFETY: the creator guarantees that the memory is valid until the request ends. Workers write
 // disjoint parts in a read, and none in a write.
-unsafe impl Send for ElementMemory {}
+unsafe impl Send for HostMemory {}
 // SAFETY: as above.
-unsafe impl Sync for ElementMemory {}
+unsafe impl Sync for HostMemory {}
 
 /// GPU memory of a request.
 #[derive(Clone, Copy, Debug)]
@@ -22,13 +22,13 @@ pub(super) struct DeviceMemory {
     pub length: u64,
 }
 
-impl ElementMemory {
+impl HostMemory {
     /// # Safety
     /// `start` is valid for `length` bytes until the request that uses it has finished: in a read
     /// for writes, with no other access meanwhile; in a write for reads, with no writes by other
     /// code.
-    pub(crate) unsafe fn new(start: *mut u8, length: u64) -> ElementMemory {
-        ElementMemory { start, length }
+    pub(crate) unsafe fn new(start: *mut u8, length: u64) -> HostMemory {
+        HostMemory { start, length }
     }
 
     /// Returns bytes for reading. The request must be a write.

@@ -31,7 +31,7 @@ use penstock_engine::request::{
 use penstock_engine::{Extent, cores, merged_options};
 
 use super::bound::{BoundPlan, PlanFile};
-use super::memory::{DeviceMemory, ElementMemory};
+use super::memory::{DeviceMemory, HostMemory};
 use super::plain::{extents_of_all, rows_of_shared_file};
 use super::read::{DeviceRead, HostRead};
 use super::sink::Sink;
@@ -259,9 +259,9 @@ impl ArrayMemory {
         })
     }
 
-    fn on_host(&self) -> ElementMemory {
+    fn on_host(&self) -> HostMemory {
         // SAFETY: the creator guarantees that the memory is valid.
-        unsafe { ElementMemory::new(self.start as *mut u8, self.length) }
+        unsafe { HostMemory::new(self.start as *mut u8, self.length) }
     }
 
     fn on_device(&self) -> DeviceMemory {

@@ -76,7 +76,7 @@ pub(super) fn order(
     let moved = file.must_allow(operation).and_then(|()| {
         // SAFETY: the caller of `run` vouches for the extent.
         let moved = unsafe {
-            at_once.carry_out(None, true, |memory, range, counters| {
+            at_once.carry_out(true, |memory, range, counters| {
                 let side = FileSide::new(file, operation, counters);
                 let offset = extent.offset + range.start;
                 side.move_buffered(memory, offset, range.end - range.start)
@@ -172,8 +172,8 @@ impl AtOnce {
         })
     }
 
-    /// Prepares a read of few bytes into GPU memory that do not come from a file of the engine's, after the
-    /// work on the stream `after`. Returns `None` if this thread would wait for that work.
+    /// Prepares a [`copy`](Self::copy) of few bytes to GPU memory, after the work on the stream `after`. Returns
+    /// `None` if this thread would wait for that work.
     pub fn into_gpu(
         memory: &Memory,
         (address, length): (usize, u64),
@@ -217,31 +217,34 @@ impl AtOnce {
         fill: impl FnMut(*mut u8, Range<u64>, &Counters) -> Result<()>,
     ) -> Result<Report> {
         // SAFETY: passed on.
-        unsafe { self.carry_out(None, in_steps, fill) }
+        unsafe { self.carry_out(in_steps, fill) }
     }
 
-    /// As [`read`](Self::read), of bytes that HDF5 reads, all at once.
+    /// Copies bytes to the destination, which is of a GPU.
     ///
     /// # Errors
-    /// As there.
+    /// The failure of the GPU. An unknown part of the destination has then changed.
     ///
     /// # Safety
-    /// As there.
-    pub unsafe fn read_by_hdf5(
-        self,
-        fill: impl FnMut(*mut u8, Range<u64>, &Counters) -> Result<()>,
-    ) -> Result<Report> {
+    /// The destination is valid for the bytes, as many as were prepared for.
+    pub unsafe fn copy(self, bytes: &[u8], counters: &Counters) -> Result<()> {
+        let Some(context) = &self.memory.context else {
+            return Ok(());
+        };
+        let mut fill = |slot: *mut u8, range: Range<u64>, _: &Counters| {
+            let part = &bytes[range.start as usize..range.end as usize];
+            // SAFETY: the slot has room for the range.
+            unsafe { slot.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+            Ok(())
+        };
         // SAFETY: passed on.
-        unsafe { self.carry_out(Some((RouteName::Hdf5, Path::Hdf5)), false, fill) }
+        unsafe { self.stage(context, STEP, &mut fill, counters) }
     }
 
-    /// The report says `by`, or what follows from the memory.
-    ///
     /// # Safety
     /// As for [`read`](Self::read). For a write, `fill` moves the bytes from the memory to the file.
     unsafe fn carry_out(
         self,
-        by: Option<(RouteName, Path)>,
         in_steps: bool,
         mut fill: impl FnMut(*mut u8, Range<u64>, &Counters) -> Result<()>,
     ) -> Result<Report> {
@@ -250,7 +253,7 @@ impl AtOnce {
         if let Some(note) = self.note {
             counters.note(note);
         }
-        let usual = match &self.memory.context {
+        let (route, path) = match &self.memory.context {
             None => {
                 fill(self.address as *mut u8, 0..self.length, &counters)?;
                 (RouteName::Host, Path::HostBuffered)
@@ -262,12 +265,11 @@ impl AtOnce {
                 (RouteName::Staged, Path::StagedBuffered)
             }
         };
-        let (route, path) = by.unwrap_or(usual);
         counters.moved(path, self.length);
         trace::request(self.operation, self.submitted, self.length);
-        let device = match self.memory.context {
-            Some(_) => self.memory.device,
-            None => -1,
+        let device = match route {
+            RouteName::Staged => self.memory.device,
+            _ => -1,
         };
         let elapsed = self.submitted.elapsed().as_nanos() as u64;
         Ok(counters.report(route, device, self.length, elapsed.max(1)))

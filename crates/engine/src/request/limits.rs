@@ -11,7 +11,8 @@ pub const MOST_AT_ONCE: u64 = 1 << 20;
 /// The most bytes that the calling thread reads if all of them are cached and the options leave
 /// threads and blocks to the engine: waking workers takes longer than they save.
 pub const MOST_CACHED_AT_ONCE: u64 = 2 << 20;
-/// The most bytes of host memory that HDF5 itself reads in less time than a transfer takes to plan.
+/// The most bytes that HDF5 itself reads into host memory in less time than a transfer takes to plan; also into
+/// that of a GPU, to which they are then copied.
 pub const LEAST_TRANSFER: u64 = 128 << 10;
 /// The same for whole rows without filters or conversion, which HDF5 copies.
 pub const LEAST_TRANSFER_OF_ROWS: u64 = 8 << 20;

@@ -262,3 +262,40 @@ def test_a_dataset_that_hdf5s_cache_holds_is_hdf5s_from_the_second_time_on(tmp_p
             assert not by_hdf5()
     with h5py.File(tmp_path / "f.h5") as file:
         np.testing.assert_array_equal(file["x"][...], values + 3)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+def test_a_dataset_that_another_thread_resizes_is_read_into_gpu_memory(file):
+    dataset, stopped = file["x"], threading.Event()
+
+    def resize():
+        while not stopped.is_set():
+            for length in (200, 300, 250):
+                dataset.resize(length, axis=0)
+
+    thread = threading.Thread(target=resize)
+    thread.start()
+    try:
+        for _ in range(300):
+            found = dataset.read(device="cuda").numpy()
+            np.testing.assert_array_equal(found[:200], ROWS)
+    finally:
+        stopped.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda dataset: dataset[3],
+        lambda dataset: dataset.read(3, threads=2),
+        pytest.param(lambda dataset: dataset.read(3, device="cuda"), marks=pytest.mark.gpu),
+    ],
+)
+def test_a_dataset_that_is_closed_after_a_read_is_refused(file, read):
+    dataset = file["x"]
+    read(dataset)
+    file.close()
+    with pytest.raises(ps.InvalidError, match="the dataset is closed"):
+        read(dataset)

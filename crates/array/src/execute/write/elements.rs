@@ -16,7 +16,7 @@ use super::gather::Array;
 use super::queue::ChangeQueue;
 use crate::ChunkJob;
 use crate::execute::bound::BoundPlan;
-use crate::execute::memory::ElementMemory;
+use crate::execute::memory::HostMemory;
 use crate::execute::sink::{BlockSink, DenseSink};
 
 /// The task of writing elements into storage without filters.
@@ -43,7 +43,7 @@ enum Target {
         sink: Box<dyn DenseSink>,
         /// All elements, contiguous. Each worker writes its own parts.
         gathered: Vec<u8>,
-        memory: ElementMemory,
+        memory: HostMemory,
     },
 }
 
@@ -83,7 +83,7 @@ impl ElementWrite {
         gathered.resize(length, 0);
         // SAFETY: the allocation does not move with its owner, the task, and nothing else uses it
         // before all workers have left.
-        let memory = unsafe { ElementMemory::new(gathered.as_mut_ptr(), bytes) };
+        let memory = unsafe { HostMemory::new(gathered.as_mut_ptr(), bytes) };
         let target = Target::Dense {
             sink,
             gathered,

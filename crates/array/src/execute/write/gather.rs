@@ -16,11 +16,11 @@ use super::queue::Numbered;
 use crate::Before;
 use crate::execute::bound::BoundPlan;
 use crate::execute::elements::Elements;
-use crate::execute::memory::{DeviceMemory, ElementMemory};
+use crate::execute::memory::{DeviceMemory, HostMemory};
 
 /// The memory of the array that is written.
 pub(crate) enum Array {
-    Host(ElementMemory),
+    Host(HostMemory),
     Device {
         memory: DeviceMemory,
         context: Arc<OwnContext>,
@@ -91,7 +91,7 @@ impl Array {
 
 fn from_host(
     bound: &BoundPlan,
-    memory: ElementMemory,
+    memory: HostMemory,
     share: &Share<'_>,
     numbered: &Numbered,
     room: &mut Room,

@@ -186,46 +186,62 @@ impl SmallByHdf5 {
         let in_memory = session.simple_space(&moved.shape)?;
         let (hdf5, dataset) = (self.hdf5, self.dataset);
         let (to, from) = (in_memory.get(), moved.space.id());
-        let call = |address: *mut u8, counters: &Counters| {
-            // SAFETY: the caller vouches for the memory, and holds what HDF5 needs.
-            let (status, action) = unsafe {
-                match memory.operation {
-                    Operation::Read => {
-                        counters.note("small read: HDF5 is faster at this size");
-                        if with.holes == Holes::Zero {
-                            address.write_bytes(0, bytes as usize);
-                        }
-                        let read = hdf5.H5Dread;
-                        let status = read(dataset, element, to, from, H5P_DEFAULT, address.cast());
-                        (status, "read the dataset")
-                    }
-                    Operation::Write => {
-                        counters.note("small write: HDF5 is faster at this size");
-                        let write = hdf5.H5Dwrite;
-                        let status = write(dataset, element, to, from, H5P_DEFAULT, address.cast());
-                        (status, "write the dataset")
-                    }
-                }
-            };
-            session.check(status, action).map(drop).map_err(|error| {
-                let name = name_of(session, dataset).unwrap_or_default();
-                in_dataset(error, &name).in_file(&self.file.name)
-            })
+        // HDF5 may call code of the program, so nothing of the GPU's is held meanwhile.
+        let mut temporary = vec![
+            0u8;
+            if into_gpu.is_some() {
+                bytes as usize
+            } else {
+                0
+            }
+        ];
+        let address = match into_gpu {
+            Some(_) => temporary.as_mut_ptr(),
+            None => memory.buffer.address as *mut u8,
         };
-        if let Some(prepared) = into_gpu {
-            let read = |slot: *mut u8, _, counters: &Counters| call(slot, counters);
-            // SAFETY: the caller vouches for the memory; HDF5 or zeros fill the slot.
-            return unsafe { prepared.read_by_hdf5(read).map(Some) };
-        }
+        // SAFETY: the caller vouches for the memory, and holds what HDF5 needs.
+        let (status, action, note) = unsafe {
+            match memory.operation {
+                Operation::Read => {
+                    if with.holes == Holes::Zero && into_gpu.is_none() {
+                        address.write_bytes(0, bytes as usize);
+                    }
+                    let read = hdf5.H5Dread;
+                    let status = read(dataset, element, to, from, H5P_DEFAULT, address.cast());
+                    (
+                        status,
+                        "read the dataset",
+                        "small read: HDF5 is faster at this size",
+                    )
+                }
+                Operation::Write => {
+                    let write = hdf5.H5Dwrite;
+                    let status = write(dataset, element, to, from, H5P_DEFAULT, address.cast());
+                    (
+                        status,
+                        "write the dataset",
+                        "small write: HDF5 is faster at this size",
+                    )
+                }
+            }
+        };
+        session.check(status, action).map_err(|error| {
+            let name = name_of(session, dataset).unwrap_or_default();
+            in_dataset(error, &name).in_file(&self.file.name)
+        })?;
         let counters = Counters::default();
-        call(memory.buffer.address as *mut u8, &counters)?;
+        counters.note(note);
         counters.moved(Path::Hdf5, bytes);
+        let device = memory.buffer.memory.device;
+        if let Some(prepared) = into_gpu {
+            // SAFETY: the caller vouches for the memory.
+            unsafe { prepared.copy(&temporary, &counters)? };
+        }
         let elapsed = began.elapsed().as_nanos() as u64;
-        Ok(Some(counters.report(RouteName::Hdf5, -1, 0, elapsed)))
+        Ok(Some(counters.report(RouteName::Hdf5, device, 0, elapsed)))
     }
 
-    /// Prepares a read into GPU memory by way of a slot. `None` if bytes of the slot would replace some that HDF5 leaves
-    /// as they are.
+    /// Prepares the copy of a read to GPU memory. `None` if it would replace elements that HDF5 leaves as they are.
     fn gpu_read(
         &self,
         memory: ElementMemory<'_>,
