@@ -29,6 +29,7 @@ from penstock.hdf5.library import (
     creation_properties,
     creation_property,
     explain,
+    holds_objects,
     is_virtual,
     is_writable,
     lock,
@@ -58,7 +59,13 @@ CHUNK_BYTES = 64 << 20
 def _created_with(name: str) -> Any:
     """Return the property of that name of ``h5py.Dataset``, which depends on how it was created."""
     theirs = getattr(h5py.Dataset, name, None)  # some are newer than h5py 3.15
-    return property(lambda dataset: creation_property(dataset, name), doc=theirs and theirs.__doc__)
+
+    def get(dataset: Dataset) -> Any:
+        if theirs is None or dataset._may_hold_objects():
+            return creation_property(dataset, name)
+        return theirs.__get__(dataset)
+
+    return property(get, doc=theirs and theirs.__doc__)
 
 
 class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
@@ -80,6 +87,8 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
     ndim: int
     size: int | None
     nbytes: int
+    _holds_objects: bool | None = None
+    """Whether elements may be strings or other objects; ``None`` before it was asked for."""
 
     def __init__(self, dataset: Any, file: File | None = None) -> None:
         self._adopt(dataset if isinstance(dataset, h5py.Dataset) else h5py.Dataset(dataset), file)
@@ -128,7 +137,14 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
     @property
     def is_virtual(self) -> bool:
         """Whether the dataset consists of parts of other datasets."""
-        return is_virtual(self)
+        if self._may_hold_objects():
+            return is_virtual(self)
+        return bool(h5py.Dataset.is_virtual.__get__(self))
+
+    def _may_hold_objects(self) -> bool:
+        if self._holds_objects is None:
+            self._holds_objects = holds_objects(self)
+        return self._holds_objects
 
     def virtual_sources(self) -> Any:
         """Return the parts of a virtual dataset, as h5py describes them."""
