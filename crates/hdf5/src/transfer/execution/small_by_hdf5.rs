@@ -1,7 +1,7 @@
 //! Small reads and writes that HDF5 carries out in less time than a transfer takes to plan.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use penstock_array::execute::SubmitOptions;
@@ -49,8 +49,8 @@ pub(super) struct SmallByHdf5 {
     is_virtual: bool,
     writes: bool,
     file: Arc<FileInfo>,
-    /// Whether a read, and a write, was left to a transfer although HDF5's cache holds the dataset.
-    left: [AtomicBool; 2],
+    /// The elements that transfers have read, and written, although HDF5's cache holds the dataset.
+    left: [AtomicU64; 2],
 }
 
 /// An operation, and the HDF5 type and the memory of the elements.
@@ -257,8 +257,8 @@ impl SmallByHdf5 {
     }
 
     /// Returns the bytes of the elements in memory, if they are few: few bytes, rows that HDF5 copies, up to
-    /// half of one chunk, which HDF5 then caches, or any of a dataset that its cache holds, from the second
-    /// time on: workers decode and encode chunks sooner, and HDF5 keeps them decoded.
+    /// half of one chunk, which HDF5 then caches, or any of a dataset that its cache holds, after all of it:
+    /// workers decode and encode chunks sooner, and HDF5 keeps them decoded.
     fn small_bytes(
         &self,
         selection: &Selection,
@@ -284,15 +284,22 @@ impl SmallByHdf5 {
                 let is_part = touched == 1 && chunks.are_kept() && 2 * stored <= chunks.bytes;
                 is_part
                     || self.is_short(stored, axes, shape) && chunks.are_few(touched)
-                    || chunks.are_all_kept(shape) && self.is_again(operation)
+                    || chunks.are_all_kept(shape) && self.is_again(operation, count, shape)
             }
             None => self.is_short(stored, axes, shape),
         };
         (is_few && bytes <= MOST_OF_WAITER).then_some(bytes)
     }
 
-    fn is_again(&self, operation: Operation) -> bool {
-        self.left[(operation == Operation::Write) as usize].swap(true, Ordering::Relaxed)
+    /// Whether transfers have read, or written, as many elements as the dataset has.
+    fn is_again(&self, operation: Operation, count: u64, shape: &[u64]) -> bool {
+        let all = shape.iter().product();
+        let left = &self.left[(operation == Operation::Write) as usize];
+        let is_again = left.load(Ordering::Relaxed) >= all;
+        if !is_again {
+            left.fetch_add(count, Ordering::Relaxed);
+        }
+        is_again
     }
 
     fn is_short(&self, bytes: u64, axes: &[Axis], shape: &[u64]) -> bool {
