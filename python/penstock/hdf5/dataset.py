@@ -335,7 +335,8 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
             raise TypeError("a dataset without data cannot fill an array")
         chosen = () if source_sel is None else source_sel
         part = dest if dest_sel is None else _part(dest, dest_sel)
-        if part is not None and tuple(part.shape) == self._shape_of(chosen):
+        is_for_us = part is not None and not _holds_objects(dest)
+        if is_for_us and tuple(part.shape) == self._shape_of(chosen):
             self.read(chosen, out=part)
             return
         # h5py repeats elements by an offset of a dataspace, which HDF5 (2.0.0) ignores for virtual
@@ -524,6 +525,10 @@ def rows_at_a_time(dataset: Any) -> int:
     if chunk * row > CHUNK_BYTES:
         return count
     return -(-count // chunk) * chunk
+
+
+def _holds_objects(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype.hasobject
 
 
 def _part(array: Any, index: Any) -> Any:

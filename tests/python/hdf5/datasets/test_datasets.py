@@ -555,3 +555,12 @@ def test_pointers_to_host_memory_do_not_go_to_or_from_a_gpu(tmp_path, move):
             with pytest.raises(ps.InvalidError, match="variable-length"):
                 check(status)
     assert (memory.numpy() == 0).all()
+
+
+def test_objects_are_read_into_an_array_of_objects_as_by_h5py(tmp_path):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        dataset = file.create_dataset("x", data=["a", "bc", "def"])
+        ours, theirs = np.zeros(4, object), np.zeros(4, object)
+        dataset.read_direct(ours, np.s_[1:3], np.s_[2:4])
+        dataset.h5py.read_direct(theirs, np.s_[1:3], np.s_[2:4])
+        assert ours.tolist() == theirs.tolist() == [0, 0, b"bc", b"def"]

@@ -299,3 +299,19 @@ def test_a_dataset_that_is_closed_after_a_read_is_refused(file, read):
     file.close()
     with pytest.raises(ps.InvalidError, match="the dataset is closed"):
         read(dataset)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+def test_gpu_memory_gets_the_elements_of_a_source_that_was_resized(tmp_path):
+    with ps.File(tmp_path / "f.h5", "w", libver="latest") as file:
+        keys = {"chunks": (1, 5, 8), "maxshape": (None,) * 3}
+        source = file.create_dataset("d", data=np.arange(40).reshape(1, 5, 8), **keys)
+        layout = h5py.VirtualLayout((1, 5, 8), "i8")
+        layout[...] = h5py.VirtualSource(source)
+        file.create_virtual_dataset("v", layout)
+        file["v"].read(np.s_[0, 0], device="cuda")
+        source.resize((1, 4, 10))  # as many elements as before
+        found = file["v"].read(device="cuda").numpy()
+    with h5py.File(tmp_path / "f.h5") as file:
+        np.testing.assert_array_equal(found, file["v"][...])

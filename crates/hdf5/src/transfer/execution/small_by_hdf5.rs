@@ -106,8 +106,7 @@ impl SmallByHdf5 {
             _ => None,
         };
         let is_virtual = matches!(info.layout, Layout::Virtual(_));
-        // The sources of a virtual dataset may leave elements.
-        let is_filled = matches!(info.fill, Fill::Value(_)) && !is_virtual;
+        let is_filled = matches!(info.fill, Fill::Value(_));
         let is_stored = matches!(info.layout, Layout::Contiguous { offset: Some(_) });
         let are_numbers = info.element.form().machine_number().is_some();
         let is_same = session.are_equal(stored_type.get(), memory_type).ok()?;
@@ -251,7 +250,8 @@ impl SmallByHdf5 {
         let fills = self.fills_numbers || self.are_numbers && with.holes == Holes::Zero;
         let after = preceding_stream(with)?;
         let place = (memory.buffer.address, bytes);
-        fills
+        // Of a virtual dataset that is open, HDF5 does not see that a source has another extent.
+        (fills && !self.is_virtual)
             .then(|| AtOnce::into_gpu(&memory.buffer.memory, place, after))
             .flatten()
     }
