@@ -15,6 +15,7 @@ import pytest
 import scipy.sparse as sp
 from tests.anndata.cells import CELLS, GENES, cells_of, matrix
 
+import penstock as ps
 from penstock import Error, InvalidError
 from penstock.anndata import read_h5ad, stored
 from penstock.anndata.libraries import Maker
@@ -262,3 +263,15 @@ def test_a_gpu_without_cupy_is_an_error_that_names_it(
     monkeypatch.setattr("penstock.frameworks.with_gpu", lambda name: None)
     with pytest.raises(Error, match="CuPy is not installed"):
         read_h5ad(write(cells_of(matrix())), device="cuda")
+
+
+def test_anndata_reads_and_writes_elements_of_a_file_of_penstock(tmp_path):
+    made = anndata.AnnData(np.arange(12.0, dtype="f4").reshape(4, 3))
+    with ps.File(tmp_path / "f.h5ad", "w") as file:
+        anndata.io.write_elem(file, "/", made)
+        anndata.io.write_elem(file, "copy", file["X"])
+        anndata.io.write_elem(file.create_group("group"), "obs", made.obs)
+        found = anndata.io.read_elem(file)
+        np.testing.assert_array_equal(found.X, made.X)
+        np.testing.assert_array_equal(file["copy"][...], made.X)
+        assert list(anndata.io.read_elem(file["group/obs"]).index) == list(made.obs.index)

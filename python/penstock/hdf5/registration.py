@@ -66,7 +66,7 @@ def _register_with_h5py() -> None:
 
 
 def _register_with_anndata() -> None:
-    """Have ``anndata.io.read_elem`` read objects of Penstock as the objects of h5py that they are.
+    """Have ``anndata.io`` take objects of Penstock as the objects of h5py that they are.
 
     Its registry is keyed by exact types. It is not public: with another one, anndata says that no
     method is registered, as for all types that it does not know.
@@ -77,10 +77,21 @@ def _register_with_anndata() -> None:
     from penstock.hdf5.file import File
     from penstock.hdf5.group import Group
 
-    ours = {h5py.File: File, h5py.Group: Group, h5py.Dataset: Dataset}
     registry = getattr(sys.modules.get("anndata._io.specs.registry"), "_REGISTRY", None)
-    readers = getattr(registry, "read", None)
-    if isinstance(readers, dict):
-        for (kind, *rest), read in list(readers.items()):
-            if kind in ours:
-                readers.setdefault((ours[kind], *rest), read)
+    ours: dict[type, tuple[type, ...]] = {
+        h5py.File: (File,),
+        h5py.Group: (Group,),
+        h5py.Dataset: (Dataset,),
+    }
+    _register_as(getattr(registry, "read", None), 0, ours)
+    # anndata itself writes to a file as to a group.
+    _register_as(getattr(registry, "write", None), 0, {h5py.Group: (Group, File)})
+    _register_as(getattr(registry, "write", None), 1, ours)
+
+
+def _register_as(methods: Any, at: int, types: dict[type, tuple[type, ...]]) -> None:
+    """Register the methods for some types, which are at a place of the keys, for others, too."""
+    for key, method in list(methods.items()) if isinstance(methods, dict) else ():
+        own = types.get(key[at], ()) if isinstance(key[at], type) else ()
+        for kind in own:
+            methods.setdefault((*key[:at], kind, *key[at + 1 :]), method)
