@@ -31,6 +31,9 @@ use crate::transfer::request::{Buffer, Hdf5Selection, OWN_TYPE};
 /// of a transfer.
 const MOST_RUNS: usize = 256;
 
+/// The most runs of rows that HDF5 copies: 290 rows of 1 KiB take it 0.2 ms, and a transfer 0.6.
+const MOST_RUNS_OF_ROWS: u64 = 1024;
+
 /// Moves small parts of a dataset, which may change, by HDF5.
 pub(super) struct SmallByHdf5 {
     hdf5: &'static Hdf5,
@@ -306,10 +309,19 @@ impl SmallByHdf5 {
         let is_whole = |(axis, size): (&Axis, &u64)| *axis == Axis::all(*size);
         let are_rows = || {
             self.copies_rows
-                && axes[0].as_range().is_some()
+                && runs_of(&axes[0]) <= MOST_RUNS_OF_ROWS
                 && axes.iter().zip(shape).skip(1).all(is_whole)
         };
         bytes <= LEAST_TRANSFER || (bytes <= LEAST_TRANSFER_OF_ROWS && are_rows())
+    }
+}
+
+/// Returns the number of runs of consecutive indices.
+fn runs_of(axis: &Axis) -> u64 {
+    match axis {
+        Axis::Slab { .. } if axis.as_range().is_some() => 1,
+        Axis::Slab { count, .. } => *count,
+        Axis::Runs(runs) => runs.len() as u64,
     }
 }
 
