@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.bench.measure import Contestant, Row
+from penstock.bench.measure import Contestant, Row, WrongBytesError
 from penstock.bench.tables import Table
 
 from .daily_cases import GROUPS, Case
@@ -90,10 +90,11 @@ def _race(run: Run, group: str, case: Case) -> _Result:
     sides = [_Timed(case.ours, calls), _Timed(case.peer, calls)]
 
     def check(found: object) -> None:
-        assert is_equal(found, expected), f"{case.what}: {found!r}, and not {expected!r}"
+        if not is_equal(found, expected):
+            raise WrongBytesError(f"{case.what}: {found!r}, and not {expected!r}")
 
     contestants = [
-        Contestant(name, "", calls, side.run, before=case.before, check=check)
+        Contestant(name, "", calls, side.run, check=check)
         for name, side in zip(("Penstock", case.name), sides, strict=True)
     ]
     rows = run.race(contestants, "us", group=f"{group}: {case.what}", rounds=_ROUNDS)

@@ -15,7 +15,6 @@ import h5py
 import numpy as np
 
 import penstock as ps
-from penstock.bench.measure import nothing
 
 Cases = Iterator["Case"]
 
@@ -30,8 +29,6 @@ class Case(NamedTuple):
     """The peer."""
     floor: float = 0.95
     """The least share of the peer's speed."""
-    before: Callable[[], None] = nothing
-    """Untimed, before each run."""
 
 
 GROUPS: dict[str, Callable[[Path, ExitStack], Cases]] = {}
@@ -61,6 +58,11 @@ def _opened(path: Path, files: ExitStack, mode: str) -> tuple[ps.File, h5py.File
         theirs = path.with_suffix(".peer.h5")
         theirs.write_bytes(path.read_bytes())
     return files.enter_context(ps.File(path, mode)), files.enter_context(h5py.File(theirs, mode))
+
+
+def _indexed(what: str, ours: Any, theirs: Any, part: Any) -> Case:
+    """Return the case of a read by ``dataset[part]``."""
+    return Case(what, partial(ours.__getitem__, part), partial(theirs.__getitem__, part))
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -100,21 +102,14 @@ def _layouts(folder: Path) -> Path:
 def _reads(folder: Path, files: ExitStack) -> Cases:
     ours, theirs = _opened(_layouts(folder), files, "r")
     for name, what in itertools.product((*LAYOUTS, "never written", "external"), SELECTIONS):
-        part = SELECTIONS[what]
-        ours_of, peer_of = (
-            partial(ours[name].__getitem__, part),
-            partial(theirs[name].__getitem__, part),
-        )
-        yield Case(f"{name}, {what}", ours_of, peer_of)
+        yield _indexed(f"{name}, {what}", ours[name], theirs[name], SELECTIONS[what])
 
 
 @_group("reads of a file open for writing")
 def _reads_rw(folder: Path, files: ExitStack) -> Cases:
     ours, theirs = _opened(_layouts(folder), files, "r+")
     for name, what in itertools.product(("contiguous", "gzip"), SELECTIONS):
-        part = SELECTIONS[what]
-        a, b = ours[name], theirs[name]
-        yield Case(f"{name}, {what}", partial(a.__getitem__, part), partial(b.__getitem__, part))
+        yield _indexed(f"{name}, {what}", ours[name], theirs[name], SELECTIONS[what])
 
 
 @_group("conversions")
@@ -178,14 +173,10 @@ def _types(folder: Path, files: ExitStack) -> Cases:
     for name, what in itertools.product(
         ("bool", "complex", "record", "bytes", "string", "enum", "ragged"), parts
     ):
-        a, b, part = ours[name], theirs[name], parts[what]
-        yield Case(f"{name}, {what}", partial(a.__getitem__, part), partial(b.__getitem__, part))
-    a, b = ours["record"], theirs["record"]
+        yield _indexed(f"{name}, {what}", ours[name], theirs[name], parts[what])
     for what, part in {"a field of 100": ("x", np.s_[100:200]), "a field": ("x",)}.items():
-        yield Case(what, partial(a.__getitem__, part), partial(b.__getitem__, part))
-    yield Case(
-        "scalar", partial(ours["scalar"].__getitem__, ()), partial(theirs["scalar"].__getitem__, ())
-    )
+        yield _indexed(what, ours["record"], theirs["record"], part)
+    yield _indexed("scalar", ours["scalar"], theirs["scalar"], ())
     attribute = (ours["scalar"].attrs, theirs["scalar"].attrs)
     yield Case("number of attributes", *(partial(len, one) for one in attribute))
 
@@ -323,9 +314,7 @@ def _many(folder: Path, files: ExitStack) -> Cases:
             file.create_virtual_dataset("x", layout)
     mine, other = _opened(path, files, "r")
     for what, part in {"all": (), "a row": 50}.items():
-        a, b = mine["x"], other["x"]
-        ways = partial(a.__getitem__, part), partial(b.__getitem__, part)
-        yield Case(f"virtual dataset of 100 sources, {what}", *ways)
+        yield _indexed(f"virtual dataset of 100 sources, {what}", mine["x"], other["x"], part)
 
 
 @_group("plain files")
