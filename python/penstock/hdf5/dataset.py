@@ -335,7 +335,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
             raise TypeError("a dataset without data cannot fill an array")
         chosen = () if source_sel is None else source_sel
         part = dest if dest_sel is None else _part(dest, dest_sel)
-        is_for_us = part is not None and not _holds_objects(dest)
+        is_for_us = part is not None and not _is_of_objects(dest)
         if is_for_us and tuple(part.shape) == self._shape_of(chosen):
             self.read(chosen, out=part)
             return
@@ -527,7 +527,7 @@ def rows_at_a_time(dataset: Any) -> int:
     return -(-count // chunk) * chunk
 
 
-def _holds_objects(array: Any) -> bool:
+def _is_of_objects(array: Any) -> bool:
     return isinstance(array, np.ndarray) and array.dtype.hasobject
 
 

@@ -18,7 +18,7 @@ from penstock.hdf5.library import check_dataset, lock
 from penstock.hdf5.reading import read
 from penstock.hdf5.source import Named, Opened, Origin, named
 from penstock.hdf5.submit import SubmitOptions
-from penstock.placement import Device, Library, Placement, place
+from penstock.placement import Device, Library, memory_of, place
 from penstock.report import remember_note
 from penstock.request import Request
 from penstock.sequences import check_indexed, described, listed
@@ -210,9 +210,9 @@ def _rows_of_one(
     ``None``, too, if that fails: the read of the pieces then names the one that is wrong.
     """
     where = destination.device
-    is_jax = isinstance(where, Placement) and where.library == "jax"  # it has no views
+    has_views = memory_of(where) is where
     are_rows = all(type(one) is int or isinstance(one, np.integer) for one in selections)
-    if not are_rows or len(selections) < _LEAST_ROWS or is_jax:
+    if not are_rows or len(selections) < _LEAST_ROWS or not has_views:
         return None
     dataset = origin.only()
     if dataset is None or len(dataset.shape or ()) < 2:

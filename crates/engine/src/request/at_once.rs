@@ -220,7 +220,7 @@ impl AtOnce {
         unsafe { self.carry_out(in_steps, fill) }
     }
 
-    /// Copies bytes to the destination, which is of a GPU.
+    /// Copies bytes to the destination.
     ///
     /// # Errors
     /// The failure of the GPU. An unknown part of the destination has then changed.
@@ -228,17 +228,17 @@ impl AtOnce {
     /// # Safety
     /// The destination is valid for the bytes, as many as were prepared for.
     pub unsafe fn copy(self, bytes: &[u8], counters: &Counters) -> Result<()> {
-        let Some(context) = &self.memory.context else {
-            return Ok(());
-        };
-        let mut fill = |slot: *mut u8, range: Range<u64>, _: &Counters| {
+        let mut fill = |to: *mut u8, range: Range<u64>, _: &Counters| {
             let part = &bytes[range.start as usize..range.end as usize];
-            // SAFETY: the slot has room for the range.
-            unsafe { slot.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+            // SAFETY: the slot, or the destination, has room for the range.
+            unsafe { to.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
             Ok(())
         };
-        // SAFETY: passed on.
-        unsafe { self.stage(context, STEP, &mut fill, counters) }
+        match &self.memory.context {
+            // SAFETY: passed on.
+            Some(context) => unsafe { self.stage(context, STEP, &mut fill, counters) },
+            None => fill(self.address as *mut u8, 0..self.length, counters),
+        }
     }
 
     /// # Safety

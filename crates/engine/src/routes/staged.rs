@@ -9,7 +9,7 @@ use super::{Lane, Route, Work};
 use crate::error::Result;
 use crate::file::position::Operation;
 use crate::file::reader::Reader;
-use crate::gpu::{Context, Direction, OwnContext, QueueLease};
+use crate::gpu::{Context, CopyQueue, Direction, OwnContext, QueueLease};
 use crate::options::RouteName;
 use crate::plan::{Block, Extent, SlotCopy, Span};
 use crate::report::Path;
@@ -186,13 +186,9 @@ impl<'a> StagedLane<'a> {
     fn queue_copies(&mut self, index: usize, block: &Block, direction: Direction) -> Result<()> {
         let start = self.slot_start(index);
         let queue = self.lent.queue()?;
-        let copies = self.work.plan.copies(block).iter().map(|copy| {
-            self.work.counters.copy();
-            copy.rows_at(start)
-        });
-        // SAFETY: the copies lie within the slot, which nothing touches before `finish` has waited for
-        // the mark below; the submitter vouches for the GPU memory.
-        unsafe { queue.copy_all(direction, copies)? };
+        // SAFETY: nothing touches the slot before `finish` has waited for the mark below; the
+        // submitter vouches for the GPU memory.
+        unsafe { self.work.queue_copies(queue, block, start, direction)? };
         queue.mark(index)
     }
 }
@@ -241,6 +237,25 @@ impl<'a> Work<'a> {
             self.counters.note(note);
         }
         Ok(own)
+    }
+
+    /// Queues the copies of a block between its slot, at `start`, and the GPU.
+    ///
+    /// # Safety
+    /// As for [`CopyQueue::copy_all`], for the slot and the GPU memory of the block.
+    pub(super) unsafe fn queue_copies(
+        &self,
+        queue: &mut CopyQueue,
+        block: &Block,
+        start: *mut u8,
+        direction: Direction,
+    ) -> Result<()> {
+        let copies = self.plan.copies(block).iter().map(|copy| {
+            self.counters.copy();
+            copy.rows_at(start)
+        });
+        // SAFETY: the copies lie within the slot; the rest is passed on.
+        unsafe { queue.copy_all(direction, copies) }
     }
 
     /// The program's context, to which the memory belongs.

@@ -210,9 +210,8 @@ impl<'a> UringLane<'a> {
         let stage = &self.stages[index];
         let start = stage.slot.start();
         let reads = self.work.operation == Operation::Read;
-        let copies = self.work.plan.copies(&stage.block);
         let Some(gpu) = &mut self.gpu else {
-            for copy in copies {
+            for copy in self.work.plan.copies(&stage.block) {
                 self.work.counters.copy();
                 for (place, memory) in copy.each_row() {
                     let (memory, bytes) = (memory as *mut u8, copy.length as usize);
@@ -237,13 +236,12 @@ impl<'a> UringLane<'a> {
             Direction::FromGpu
         };
         let queue = gpu.queue()?;
-        let copies = copies.iter().map(|copy| {
-            self.work.counters.copy();
-            copy.rows_at(start)
-        });
-        // SAFETY: within the slot, which is not touched before the mark below has passed, and goes back
-        // after `gpu` is dropped; the submitter vouches for the GPU memory.
-        unsafe { queue.copy_all(direction, copies)? };
+        // SAFETY: the slot is not touched before the mark below has passed, and goes back after `gpu` is
+        // dropped; the submitter vouches for the GPU memory.
+        unsafe {
+            self.work
+                .queue_copies(queue, &stage.block, start, direction)?
+        };
         queue.mark(index)?;
         self.copying.push_back(index);
         Ok(())

@@ -154,14 +154,11 @@ impl SmallByHdf5 {
             Operation::Write if !self.writes => return Ok(None),
             Operation::Write => Access::Write,
         };
-        let into_gpu = match &memory.buffer.memory.context {
-            None if with.stream.is_none() => None,
-            None => return Ok(None),
-            Some(_) => match self.gpu_read(memory, bytes, with) {
-                Some(prepared) => Some(prepared),
-                None => return Ok(None),
-            },
-        };
+        let is_on_gpu = memory.buffer.memory.context.is_some();
+        let into_gpu = self.gpu_read(memory, bytes, with);
+        if into_gpu.is_some() != is_on_gpu || (!is_on_gpu && with.stream.is_some()) {
+            return Ok(None);
+        }
         // SAFETY: upheld by the caller.
         unsafe {
             wait_for_dataset(self.hdf5, self.dataset, access)?;
@@ -189,23 +186,16 @@ impl SmallByHdf5 {
         let (hdf5, dataset) = (self.hdf5, self.dataset);
         let (to, from) = (in_memory.get(), moved.space.id());
         // HDF5 may call code of the program, so nothing of the GPU's is held meanwhile.
-        let mut temporary = vec![
-            0u8;
-            if into_gpu.is_some() {
-                bytes as usize
-            } else {
-                0
-            }
-        ];
-        let address = match into_gpu {
-            Some(_) => temporary.as_mut_ptr(),
+        let mut temporary = into_gpu.as_ref().map(|_| vec![0u8; bytes as usize]);
+        let address = match &mut temporary {
+            Some(temporary) => temporary.as_mut_ptr(),
             None => memory.buffer.address as *mut u8,
         };
         // SAFETY: the caller vouches for the memory, and holds what HDF5 needs.
         let (status, action, note) = unsafe {
             match memory.operation {
                 Operation::Read => {
-                    if with.holes == Holes::Zero && into_gpu.is_none() {
+                    if with.holes == Holes::Zero && !is_on_gpu {
                         address.write_bytes(0, bytes as usize);
                     }
                     let read = hdf5.H5Dread;
@@ -235,7 +225,7 @@ impl SmallByHdf5 {
         counters.note(note);
         counters.moved(Path::Hdf5, bytes);
         let device = memory.buffer.memory.device;
-        if let Some(prepared) = into_gpu {
+        if let (Some(prepared), Some(temporary)) = (into_gpu, temporary) {
             // SAFETY: the caller vouches for the memory.
             unsafe { prepared.copy(&temporary, &counters)? };
         }
