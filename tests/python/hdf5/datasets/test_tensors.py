@@ -44,10 +44,11 @@ def device(request, torch):
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("torch_cuda", "quick_only")
+@pytest.mark.usefixtures("quick_only")
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:00", "gpu", "gpu:0"])
-def test_each_name_of_a_gpu_is_that_of_a_small_read(path, device):
-    with ps.File(path) as file:
+def test_each_name_of_a_gpu_is_that_of_a_small_read(path, torch_cuda, device):
+    # JAX makes the last GPU current in the thread that first uses it.
+    with torch_cuda.cuda.device(0), ps.File(path) as file:
         for _ in range(2):  # the second one knows torch's type
             found = file["x"].read(3, device=device)
             assert (found.device.type, found.device.index) == ("cuda", 0)
