@@ -120,10 +120,7 @@ class DatasetReader:
             return made, is_filled
         if self.how is not None or dtype is not None or not small.LIMIT:
             return None, False
-        if self._by_h5py is None:
-            check_dataset(dataset)
-            self._by_h5py = H5pyReader(dataset)
-        return self._by_h5py.read(dataset, selection)
+        return self._h5py_reader(dataset).read(dataset, selection)
 
     def read_into(
         self, dataset: Any, selection: Any, out: Any, stream: Any, options: OptionKeys
@@ -139,13 +136,14 @@ class DatasetReader:
 
     def write(self, dataset: Any, selection: Any, array: Any) -> bool:
         """Write few elements, without options; return false if another way may be faster."""
-        native = None if self.how is not None or current() else self._opened(dataset)
-        if native is None:
+        if self.how is not None or current() or not small.LIMIT:
             return False
+        native = self._opened(dataset)
+        write = native.write if native else partial(self._h5py_reader(dataset).write, dataset)
         with lock():
             is_written = True
             try:
-                is_written = native.write(selection, array)
+                is_written = write(selection, array)
             finally:
                 if is_written:  # HDF5 may buffer the elements
                     dropped.watch(dataset)
@@ -210,6 +208,12 @@ class DatasetReader:
                     return started, made
         is_usable = made is out or extent == _extent(dataset)
         return None, made if is_usable else None
+
+    def _h5py_reader(self, dataset: Any) -> H5pyReader:
+        if self._by_h5py is None:
+            check_dataset(dataset)
+            self._by_h5py = H5pyReader(dataset)
+        return self._by_h5py
 
     def _natives(self, dataset: Any) -> Iterator[NativeReader]:
         """Yield the native reader, and a new one for each that reads nothing any more."""

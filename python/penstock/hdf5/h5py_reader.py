@@ -1,10 +1,12 @@
-"""Small reads by h5py: of objects, of scalars, and of other elements that a native reader lacks."""
+"""Small transfers by h5py: of objects, scalars and other elements that a native reader lacks."""
 
 from __future__ import annotations
 
 import math
 from time import perf_counter_ns
 from typing import Any, Final
+
+import numpy as np
 
 from penstock import request
 from penstock._core import elements
@@ -17,7 +19,9 @@ from penstock.hdf5.library import (
     explain,
     holds_objects,
     is_virtual,
+    is_writable,
     lock,
+    make_durable,
     plain,
     wait_for_dataset,
 )
@@ -27,7 +31,7 @@ _ALL: Final = object()
 
 
 class H5pyReader:
-    """Reads few elements of one dataset, of which it asks what never changes only once."""
+    """Moves few elements of one dataset, of which it asks what never changes only once."""
 
     def __init__(self, dataset: Any) -> None:
         self._is_small_whole = small.is_small_whole(dataset)
@@ -36,6 +40,8 @@ class H5pyReader:
         kind = dataset.id.get_type()
         # h5py may return other numbers, or memory that HDF5 leaves as it is.
         self._is_wrong = memory_types.has_narrow_integers(kind) or memory_types.has_lists(kind)
+        is_left = self._is_wrong or self._is_virtual or not is_writable(dataset)
+        self._values = None if is_left else _values_of(dataset.dtype)
         self._is_wrong = self._is_wrong or small.may_leave_memory(dataset)
 
     def read(self, dataset: Any, selection: Any) -> tuple[Any, bool]:
@@ -56,6 +62,25 @@ class H5pyReader:
         remember((getattr(value, "nbytes", 0), perf_counter_ns() - start, small.REASON))
         return value, True
 
+    def write(self, dataset: Any, selection: Any, value: Any) -> bool:
+        """Write a number, or text into strings; return whether that is done, to few elements."""
+        start = perf_counter_ns()
+        check_dataset(dataset)
+        if self._values is None or not isinstance(value, self._values):
+            return False
+        if self._few(dataset, selection) is None:
+            return False
+        if not isinstance(value, (str, bytes)):
+            value = np.asarray(value, dataset.dtype)
+        with lock():
+            make_durable(dataset)  # refuses, before HDF5 writes, what cannot be kept
+            _wait(dataset, request.WRITE)
+            plain(dataset)[selection] = value
+            make_durable(dataset)
+        nbytes = getattr(value, "nbytes", None) or len(value)
+        remember((nbytes, perf_counter_ns() - start, small.WRITE_REASON))
+        return True
+
     def _few(self, dataset: Any, selection: Any) -> Any | None:
         """Return the elements that a selection has, or ``_ALL``; ``None`` if they are not few."""
         if type(selection) is tuple and not selection:
@@ -73,6 +98,15 @@ class H5pyReader:
         return found if is_few else None
 
 
+def _values_of(dtype: np.dtype[Any]) -> tuple[type, ...] | None:
+    """Return the classes of values that h5py stores as the library does; ``None`` if it may not."""
+    from h5py import check_string_dtype
+
+    if dtype.kind in "biufc":
+        return bool, int, float, complex, np.number, np.bool_
+    return (str, bytes) if check_string_dtype(dtype) is not None else None
+
+
 def _chunk_of(dataset: Any) -> tuple[int, ...] | None:
     """Return the shape of chunks; ``None`` for objects, or if there are none."""
     if holds_objects(dataset):
@@ -82,10 +116,14 @@ def _chunk_of(dataset: Any) -> tuple[int, ...] | None:
     return chunk
 
 
+def _wait(dataset: Any, operation: int) -> None:
+    if library.unsettled[0]:  # saves a call where nothing is pending
+        wait_for_dataset(dataset, operation)
+
+
 def _read(dataset: Any, selection: Any) -> Any:
     with lock():
-        if library.unsettled[0]:  # saves a call where nothing is pending
-            wait_for_dataset(dataset, request.READ)
+        _wait(dataset, request.READ)
         try:
             return plain(dataset)[selection]
         except (ValueError, OSError, RuntimeError) as error:

@@ -36,6 +36,7 @@ FEW_CHUNKS = 16
 """The most chunks that one thread reads sooner than several."""
 
 REASON = "small read: HDF5 is faster at this size"
+WRITE_REASON = "small write: HDF5 is faster at this size"
 """What the report of such a transfer says."""
 
 

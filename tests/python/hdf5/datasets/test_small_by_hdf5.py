@@ -61,6 +61,60 @@ def test_few_elements_are_written_as_by_h5py(file, selection, value):
     np.testing.assert_array_equal(file["x"].h5py[...], expected)
 
 
+@pytest.mark.parametrize(
+    ("stored", "value"),
+    [
+        (np.float32(1), 2.5),
+        (np.float32(1), True),
+        (np.float32(1), 1j),
+        (np.uint8(1), 300),
+        (np.uint8(1), np.int64(7)),
+        (np.bool_(False), True),
+        (np.complex64(0), 3 + 4j),
+        ("a", "text"),
+        ("a", b"text \xff"),
+        ("a", 5),
+        (["a", "b"], "text"),
+        (np.array([b"ab", b"cd"]), b"longer"),
+    ],
+)
+def test_scalars_and_text_are_written_as_by_h5py(tmp_path, stored, value):
+    found = []
+    for kind in (ps.File, h5py.File):
+        with kind(tmp_path / "f.h5", "w") as file:
+            file["x"] = stored
+            part = () if file["x"].shape == () else 1
+            try:
+                file["x"][part] = value
+            except (TypeError, OverflowError, ValueError) as error:
+                found.append(type(error))
+        with h5py.File(tmp_path / "f.h5") as file:
+            found.append(file["x"][()])
+    assert len(found) % 2 == 0
+    np.testing.assert_equal(found[: len(found) // 2], found[len(found) // 2 :])
+
+
+def test_a_scalar_of_a_file_that_is_open_for_reading_is_not_written(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = 1.0
+    with ps.File(tmp_path / "f.h5") as file, pytest.raises(ps.PermissionDeniedError):
+        file["x"][()] = 2.0
+
+
+@pytest.mark.parametrize("keys", [{}, {"chunks": (16,)}, {"chunks": (16,), "compression": "gzip"}])
+@pytest.mark.parametrize("dtype", ["f4", "bool", "c8", ">i2"])
+def test_the_few_numbers_of_a_new_dataset_are_those_given(tmp_path, keys, dtype):
+    numbers = np.arange(100).astype(dtype)
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        made = file.create_dataset("x", data=numbers, **keys)
+        assert np.array_equal(made[:], numbers)
+        made[3] = numbers[9]
+    with h5py.File(tmp_path / "f.h5") as file:
+        assert file["x"].dtype == dtype
+        assert file["x"][3] == numbers[9]
+        assert np.array_equal(file["x"][4:], numbers[4:])
+
+
 def test_the_shape_is_that_of_the_moment(file):
     dataset = file["x"]
     assert dataset[-1, -1] == 3999
