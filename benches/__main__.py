@@ -23,6 +23,7 @@ _FOLDER = Path(gettempdir()) / "penstock-bench"
 def main(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}.")],
     size: Annotated[int | None, typer.Option("--size", help="Bytes to move.", **SIZE)] = None,
+    on_gpu: Annotated[bool, typer.Option("--gpu", help="daily: the cases on a GPU.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Only check that it runs.")] = False,
     folder: Annotated[
         Path, typer.Option("--dir", help="A folder for the files, which stay for the next one.")
@@ -33,6 +34,7 @@ def main(
     ] = None,
 ) -> None:
     """Run a benchmark. The exit status is 1 if Penstock failed or, in ``daily``, was too slow."""
+    name = f"{name}_gpu" if on_gpu else name
     if name not in NAMES:
         raise typer.BadParameter(f"there is no benchmark {name}: choose from {', '.join(NAMES)}")
     os.environ["PENSTOCK_PROFILE"] = "off"  # compare defaults, not tuned options

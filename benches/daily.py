@@ -7,18 +7,22 @@ lost if Penstock has less than its floor of the peer's speed, by the clock and b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
+import penstock as ps
+from penstock.bench import gpu
 from penstock.bench.measure import Contestant, Row, WrongBytesError
 from penstock.bench.tables import Table
 
-from .daily_cases import GROUPS, Case
+from .daily_cases import GROUPS, Case, Cases
+from .daily_gpu_cases import GPU_GROUPS
 from .run import Run, benchmark
 
 _ROUNDS = 11
@@ -29,8 +33,17 @@ _MOST_CALLS = 2000
 
 @benchmark("Daily work", size="1MiB", quick_size="1MiB", needs_gpu=False)
 def daily(run: Run) -> None:
+    _sweep(run, GROUPS)
+
+
+@benchmark("Daily work on a GPU", size="1MiB", quick_size="1MiB")
+def daily_gpu(run: Run) -> None:
+    _sweep(run, GPU_GROUPS)
+
+
+def _sweep(run: Run, groups: Mapping[str, Callable[[Path, ExitStack], Cases]]) -> None:
     results: list[_Result] = []
-    for group, cases in GROUPS.items():
+    for group, cases in groups.items():
         with ExitStack() as files:
             for case in cases(run.folder, files):
                 results.append(_race(run, group, case))
@@ -116,6 +129,7 @@ def is_equal(found: Any, expected: Any) -> bool:
     """Whether two results are the same values; one that is ``None`` is not compared."""
     if expected is None:
         return True
+    found, expected = _on_host(found), _on_host(expected)
     if isinstance(expected, (list, tuple)):
         return all(map(is_equal, found, expected)) and len(found) == len(expected)
     if not isinstance(expected, np.ndarray):
@@ -123,6 +137,12 @@ def is_equal(found: Any, expected: Any) -> bool:
     if expected.dtype.hasobject:
         return bool(_listed(found) == _listed(expected))
     return found.shape == expected.shape and bool(np.all(found == expected))
+
+
+def _on_host(array: Any) -> Any:
+    if isinstance(array, ps.DeviceArray):
+        return array.numpy()
+    return array.cpu().numpy() if gpu.torch and isinstance(array, gpu.torch.Tensor) else array
 
 
 def _listed(values: Any) -> Any:

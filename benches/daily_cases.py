@@ -34,7 +34,7 @@ class Case(NamedTuple):
 GROUPS: dict[str, Callable[[Path, ExitStack], Cases]] = {}
 
 _SHAPE = (2000, 256)
-_DOES_LESS = 0.7
+DOES_LESS = 0.7
 """The floor of cases in which the peer promises less: a file that is replaced at once, or an error
 for elements that HDF5 buffers and cannot write."""
 
@@ -47,12 +47,12 @@ def _group(name: str) -> Callable[[Callable[[Path, ExitStack], Cases]], Any]:
     return registered
 
 
-def _values(shape: tuple[int, ...] = _SHAPE, dtype: Any = "f4") -> np.ndarray[Any, Any]:
+def values(shape: tuple[int, ...] = _SHAPE, dtype: Any = "f4") -> np.ndarray[Any, Any]:
     steps = np.random.default_rng(3).integers(-3, 4, shape)
     return steps.cumsum(axis=-1).astype(dtype)
 
 
-def _opened(path: Path, files: ExitStack, mode: str) -> tuple[ps.File, h5py.File]:
+def opened(path: Path, files: ExitStack, mode: str) -> tuple[ps.File, h5py.File]:
     """Open a file by Penstock and, to change it a copy of it, by h5py."""
     theirs = path
     if mode != "r":
@@ -87,35 +87,35 @@ SELECTIONS: dict[str, Any] = {
 }
 
 
-def _layouts(folder: Path) -> Path:
+def layouts(folder: Path) -> Path:
     path = folder / "daily-layouts.h5"
     if not path.exists():
         with h5py.File(path, "w") as file:
             for name, keys in LAYOUTS.items():
-                file.create_dataset(name, data=_values(), **keys)
+                file.create_dataset(name, data=values(), **keys)
             file.create_dataset("never written", _SHAPE, "f4", chunks=(100, 256))
             external = [(f"{path}.raw", 0, math.prod(_SHAPE) * 4)]
-            file.create_dataset("external", data=_values(), external=external)
+            file.create_dataset("external", data=values(), external=external)
     return path
 
 
 @_group("reads")
 def _reads(folder: Path, files: ExitStack) -> Cases:
-    ours, theirs = _opened(_layouts(folder), files, "r")
+    ours, theirs = opened(layouts(folder), files, "r")
     for name, what in itertools.product((*LAYOUTS, "never written", "external"), SELECTIONS):
         yield _indexed(f"{name}, {what}", ours[name], theirs[name], SELECTIONS[what])
 
 
 @_group("reads of a file open for writing")
 def _reads_rw(folder: Path, files: ExitStack) -> Cases:
-    ours, theirs = _opened(_layouts(folder), files, "r+")
+    ours, theirs = opened(layouts(folder), files, "r+")
     for name, what in itertools.product(("contiguous", "gzip"), SELECTIONS):
         yield _indexed(f"{name}, {what}", ours[name], theirs[name], SELECTIONS[what])
 
 
 @_group("conversions")
 def _conversions(folder: Path, files: ExitStack) -> Cases:
-    ours, theirs = _opened(_layouts(folder), files, "r")
+    ours, theirs = opened(layouts(folder), files, "r")
     for name, what in itertools.product(("contiguous", "gzip"), ("a row", "200 rows", "all")):
         a, b, part = ours[name], theirs[name], SELECTIONS[what]
         for dtype in ("f8", "i4"):
@@ -125,7 +125,7 @@ def _conversions(folder: Path, files: ExitStack) -> Cases:
 
 @_group("into arrays")
 def _into(folder: Path, files: ExitStack) -> Cases:
-    ours, theirs = _opened(_layouts(folder), files, "r")
+    ours, theirs = opened(layouts(folder), files, "r")
     for name in ("contiguous", "gzip"):
         a, b = ours[name], theirs[name]
         for what, part, place in (
@@ -164,7 +164,7 @@ def _types(folder: Path, files: ExitStack) -> Cases:
             for i in range(0, 2000, 2):
                 ragged[i] = np.arange(i % 7)
             file["scalar"] = 1.5
-    ours, theirs = _opened(path, files, "r")
+    ours, theirs = opened(path, files, "r")
     parts = {
         "one": 77,
         "100": np.s_[100:200],
@@ -187,11 +187,11 @@ def _writes(folder: Path, files: ExitStack) -> Cases:
     path = folder / "daily-writes.h5"
     with h5py.File(path, "w") as file:
         for name in ("contiguous", "chunked", "gzip"):
-            file.create_dataset(name, data=_values(), **LAYOUTS[name])
+            file.create_dataset(name, data=values(), **LAYOUTS[name])
         file["scalar"] = 1.0
         file["string"] = ["a", "b"]
-    ours, theirs = _opened(path, files, "r+")
-    row, rows, column = _values((256,)), _values((10, 256)), _values((2000,))
+    ours, theirs = opened(path, files, "r+")
+    row, rows, column = values((256,)), values((10, 256)), values((2000,))
     for name, (what, part, value) in itertools.product(
         ("contiguous", "chunked", "gzip"),
         (
@@ -200,7 +200,7 @@ def _writes(folder: Path, files: ExitStack) -> Cases:
             ("10 rows", np.s_[70:80], rows),
             ("a row of float64", 78, row.astype("f8")),
             ("a column", np.s_[:, 5], column),
-            ("all", np.s_[:], _values()),
+            ("all", np.s_[:], values()),
         ),
     ):
         a, b = ours[name], theirs[name]
@@ -213,7 +213,7 @@ def _writes(folder: Path, files: ExitStack) -> Cases:
         part = () if name == "scalar" else 0
         a, b = ours[name], theirs[name]
         writes = (partial(one.__setitem__, part, value) for one in (a, b))
-        yield Case(name, *writes, floor=_DOES_LESS)
+        yield Case(name, *writes, floor=DOES_LESS)
     for count in (1, 100):
         grown = [
             file.create_dataset(
@@ -221,7 +221,7 @@ def _writes(folder: Path, files: ExitStack) -> Cases:
             )
             for file in (ours, theirs)
         ]
-        block = _values((count, 64))
+        block = values((count, 64))
 
         def append(dataset: Any, block: Any = block) -> None:
             begin = dataset.shape[0]
@@ -250,26 +250,26 @@ def _creating(folder: Path, files: ExitStack) -> Cases:
         file[next(names)] = value
 
     for what, keys in {
-        "a dataset of 256 B": {"data": _values((64,))},
-        "a gzip dataset of 8 KB": {"data": _values((2000,)), "compression": "gzip"},
+        "a dataset of 256 B": {"data": values((64,))},
+        "a gzip dataset of 8 KB": {"data": values((2000,)), "compression": "gzip"},
         "an empty dataset": {"shape": (1000,), "dtype": "f4"},
     }.items():
         created = (partial(create, one, **keys) for one in (ours, theirs))
-        yield Case(what, *created, floor=_DOES_LESS)
+        yield Case(what, *created, floor=DOES_LESS)
     assigned = (partial(assign, one, 1) for one in (ours, theirs))
-    yield Case("f[name] = 1", *assigned, floor=_DOES_LESS)
+    yield Case("f[name] = 1", *assigned, floor=DOES_LESS)
     for size in (64, 64 << 10, 1 << 20, 4 << 20):
-        values = np.zeros(size // 4, "f4")
+        zeros = np.zeros(size // 4, "f4")
 
-        def new(kind: Any, path: Path, values: Any = values) -> None:
+        def new(kind: Any, path: Path, zeros: Any = zeros) -> None:
             with kind(path, "w") as file:
-                file.create_dataset("x", data=values)
+                file.create_dataset("x", data=zeros)
 
         yield Case(
             f"a file of {size} bytes",
             partial(new, ps.File, folder / "daily-a.h5"),
             partial(new, h5py.File, folder / "daily-b.h5"),
-            floor=_DOES_LESS,
+            floor=DOES_LESS,
         )
 
 
@@ -296,7 +296,7 @@ def _opening(folder: Path, files: ExitStack) -> Cases:
         yield Case(name, partial(with_file, ps.File, what), partial(with_file, h5py.File, what))
     whole = partial(with_file, h5py.File, lambda f: f["x"][...])
     yield Case('ps.read("f.h5:x")', partial(ps.read, f"{path}:x"), whole)
-    ours, theirs = _opened(_layouts(folder), files, "r")
+    ours, theirs = opened(layouts(folder), files, "r")
     a, b = ours["gzip"], theirs["gzip"]
     yield Case("f[name]", partial(lambda f: f["gzip"].shape, ours), lambda: theirs["gzip"].shape)
     for name in ("shape", "dtype", "chunks", "compression", "is_virtual", "name"):
@@ -305,7 +305,7 @@ def _opening(folder: Path, files: ExitStack) -> Cases:
 
 @_group("many")
 def _many(folder: Path, files: ExitStack) -> Cases:
-    ours, theirs = _opened(_layouts(folder), files, "r")
+    ours, theirs = opened(layouts(folder), files, "r")
     numbers = np.random.default_rng(4).permutation(_SHAPE[0])[:100].tolist()
     for name in ("contiguous", "chunked", "gzip"):
         wanted = [(name, number) for number in numbers]
@@ -318,11 +318,11 @@ def _many(folder: Path, files: ExitStack) -> Cases:
         for number in range(100):
             source = folder / f"daily-source{number}.h5"
             with h5py.File(source, "w") as file:
-                file["x"] = _values((64,)) + number
+                file["x"] = values((64,)) + number
             layout[number] = h5py.VirtualSource(source, "x", (64,))
         with h5py.File(path, "w") as file:
             file.create_virtual_dataset("x", layout)
-    mine, other = _opened(path, files, "r")
+    mine, other = opened(path, files, "r")
     for what, part in {"all": (), "a row": 50}.items():
         yield _indexed(f"virtual dataset of 100 sources, {what}", mine["x"], other["x"], part)
 
@@ -336,26 +336,26 @@ def _plain(folder: Path, files: ExitStack) -> Cases:
             file.readinto(out)
         return out
 
-    def replace(values: np.ndarray[Any, Any]) -> None:
+    def replace(numbers: np.ndarray[Any, Any]) -> None:
         with open(f"{copy}.new", "wb", buffering=0) as file:
-            file.write(values)
+            file.write(numbers)
         os.replace(f"{copy}.new", copy)
 
     for size in (4 << 10, 64 << 10, 1 << 20, 16 << 20):
-        values = np.arange(size // 4, dtype="f4")
-        values.tofile(path)
-        keys = {"dtype": "f4", "shape": len(values), "device": "cpu"}
+        numbers = np.arange(size // 4, dtype="f4")
+        numbers.tofile(path)
+        keys = {"dtype": "f4", "shape": len(numbers), "device": "cpu"}
         fromfile = partial(np.fromfile, path, "f4")
         yield Case(f"load {size}", partial(ps.load, path, **keys), fromfile, "NumPy")
-        mine, other = np.empty_like(values), np.empty_like(values)
+        mine, other = np.empty_like(numbers), np.empty_like(numbers)
         yield Case(
             f"load, out, {size}",
             partial(ps.load, path, out=mine),
             partial(readinto, other),
             "readinto",
         )
-        saved = partial(ps.save, copy, values)
-        yield Case(f"save {size}", saved, partial(replace, values), "write, rename", _DOES_LESS)
+        saved = partial(ps.save, copy, numbers)
+        yield Case(f"save {size}", saved, partial(replace, numbers), "write, rename", DOES_LESS)
     offsets = [(number * 8192, 1024, "f4") for number in range(500)]
     file = files.enter_context(path.open("rb", buffering=0))
 

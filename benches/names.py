@@ -1,8 +1,8 @@
 """The names of the benchmarks, by the module that defines them, in the order of the documents.
 
-The other modules define none: ``run`` is what a benchmark is, ``daily_cases`` has the cases of
-``daily``, ``compare`` compares two builds, ``documents`` writes results as pages, and ``tuned``
-measures a profile of ``penstock tune``.
+The other modules define none: ``run`` is what a benchmark is, ``daily_cases`` and
+``daily_gpu_cases`` have the cases of ``daily``, ``compare`` compares two builds, ``documents``
+writes results as pages, and ``tuned`` measures a profile of ``penstock tune``.
 """
 
 MODULES = {
@@ -18,6 +18,6 @@ MODULES = {
     "driver": ("vfd", "vfd_write", "vfd_durable", "vfd_attributes", "vfd_small"),
     "connector": ("async_submit", "async_plotfile"),
     "async_small": ("async_small",),
-    "daily": ("daily",),
+    "daily": ("daily", "daily_gpu"),
 }
 NAMES = tuple(name for names in MODULES.values() for name in names)
