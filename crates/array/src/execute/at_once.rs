@@ -4,19 +4,22 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use penstock_codec::convert::TypeConversion;
-use penstock_engine::Stream;
 use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::memory::Memory;
 use penstock_engine::options::{Decoder, Options};
 use penstock_engine::report::{Counters, Report};
 use penstock_engine::request::{
-    AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_PLAIN, is_quick,
+    AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_PLAIN, are_cached,
+    is_quick,
 };
+use penstock_engine::{Extent, Stream};
 
 use super::bound::BoundPlan;
 use super::memory::HostMemory;
+use super::plain::few_rows;
 use super::read::{HostReader, WorkerBuffers};
 use crate::{ChunkJob, FileRange, PlanJob};
 
@@ -50,6 +53,8 @@ pub struct SmallRead {
 enum Jobs {
     /// One range of the file.
     Range(FileRange),
+    /// Ranges far from each other, in which the bytes are those of memory.
+    Rows(Vec<Extent>),
     /// Parts of a few chunks or blocks, or of more chunks that are in the cache.
     Parts(Vec<Part>),
 }
@@ -62,6 +67,9 @@ struct Part {
 
 /// The most chunks that one thread takes out of the cache sooner than several.
 const MOST_CACHED_CHUNKS: usize = 1024;
+
+/// The rows of which the page cache is asked, in place of all. Rows that are not cached are read one after the other.
+const ROWS_LOOKED_AT: usize = 8;
 
 thread_local! {
     static BUFFERS: RefCell<WorkerBuffers> = RefCell::default();
@@ -107,6 +115,9 @@ impl SmallRead {
                         };
                         fetch(bound, part, target, counters)
                     }
+                    Jobs::Rows(rows) => rows
+                        .iter()
+                        .try_for_each(|row| fetch(bound, range_of(row), target, counters)),
                     Jobs::Parts(parts) => {
                         let memory = HostMemory::new(target, length);
                         let reader = HostReader { bound, memory };
@@ -153,6 +164,9 @@ impl SmallRead {
             self.at_once
                 .read(false, |target, _, counters| match &self.work {
                     Jobs::Range(range) => read(target, *range, counters),
+                    Jobs::Rows(rows) => rows
+                        .iter()
+                        .try_for_each(|row| read(target, range_of(row), counters)),
                     Jobs::Parts(parts) => parts.iter().try_for_each(|part| match &part.work {
                         PlanJob::Chunk(job) if let Some(range) = copied_range(bound, job) => {
                             bound.count(job, counters);
@@ -167,25 +181,31 @@ impl SmallRead {
 }
 
 impl Jobs {
-    /// Returns the ranges of the file that are read, offset and length.
-    fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
-        let (one, parts): (_, &[Part]) = match self {
-            Jobs::Range(range) => (Some((range.offset, range.length)), &[]),
-            Jobs::Parts(parts) => (None, parts),
-        };
-        one.into_iter()
-            .chain(parts.iter().filter_map(|part| match &part.work {
-                PlanJob::Chunk(job) if part.cached.is_none() => {
-                    Some((job.address, job.stored_size))
-                }
-                PlanJob::Chunk(_) | PlanJob::Fill(_) => None,
-            }))
+    /// Returns whether the calling thread reads the bytes sooner than workers do.
+    fn is_quick(&self, file: &File, bytes: u64) -> bool {
+        match self {
+            Jobs::Range(range) => is_quick(file, bytes, [(range.offset, range.length)]),
+            Jobs::Rows(rows) => {
+                let some = rows.iter().step_by(rows.len().div_ceil(ROWS_LOOKED_AT));
+                bytes <= MOST_AT_ONCE && are_cached(file, some.map(|row| (row.offset, row.length)))
+            }
+            Jobs::Parts(parts) => {
+                let read = parts.iter().filter_map(|part| match &part.work {
+                    PlanJob::Chunk(job) if part.cached.is_none() => {
+                        Some((job.address, job.stored_size))
+                    }
+                    PlanJob::Chunk(_) | PlanJob::Fill(_) => None,
+                });
+                is_quick(file, bytes, read)
+            }
+        }
     }
 
     /// Returns the bytes of memory that are read or filled.
     fn bytes(&self, bound: &BoundPlan) -> u64 {
         match self {
             Jobs::Range(range) => range.length,
+            Jobs::Rows(rows) => rows.iter().map(|row| row.length).sum(),
             Jobs::Parts(parts) => parts.iter().map(|part| part.bytes(bound)).sum(),
         }
     }
@@ -193,7 +213,7 @@ impl Jobs {
     /// Returns whether a chunk is to be decoded.
     fn decodes(&self) -> bool {
         match self {
-            Jobs::Range(_) => false,
+            Jobs::Range(_) | Jobs::Rows(_) => false,
             Jobs::Parts(parts) => parts.iter().any(Part::decodes),
         }
     }
@@ -266,7 +286,7 @@ fn try_plan(order: &SmallReadOrder) -> Option<(AtOnce, Jobs)> {
         return None;
     }
     let file = bound.file(0).ok()?;
-    if !is_quick(&file, *length, work.ranges()) {
+    if !work.is_quick(&file, *length) {
         return None;
     }
     // One copy to the GPU covers the whole destination, so all of it must be read.
@@ -285,6 +305,9 @@ fn jobs(bound: &BoundPlan) -> Option<Jobs> {
         && let Some(range) = plan.one_range()
     {
         return Some(Jobs::Range(range));
+    }
+    if let Some(rows) = few_rows(bound) {
+        return Some(Jobs::Rows(rows));
     }
     let mut parts = Vec::new();
     let (mut cached, mut decoded, mut chunks, mut plain) = (0, 0, 0, 0);
@@ -331,6 +354,14 @@ fn is_copied(bound: &BoundPlan) -> bool {
 fn copied_range(bound: &BoundPlan, job: &ChunkJob) -> Option<FileRange> {
     let range = job.one_range(&bound.plan)?;
     (job.is_plain && is_copied(bound)).then_some(range)
+}
+
+fn range_of(row: &Extent) -> FileRange {
+    FileRange {
+        offset: row.offset,
+        length: row.length,
+        memory: row.memory as u64,
+    }
 }
 
 /// Reads a range of the file to its offset in `target`.

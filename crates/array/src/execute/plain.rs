@@ -3,7 +3,7 @@
 use penstock_codec::convert::TypeConversion;
 use penstock_engine::Extent;
 use penstock_engine::error::Result;
-use penstock_engine::request::MAPPED_ROW;
+use penstock_engine::request::{MAPPED_ROW, MOST_CHUNKS, MOST_ROWS, ROW_CALL};
 
 use super::bound::BoundPlan;
 use crate::reserve::{make_room, push};
@@ -59,7 +59,20 @@ pub fn extents(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
     } else {
         RUN
     };
-    extents_from(bound, least)
+    extents_from(bound, least, MOST_EXTENTS)
+}
+
+/// Returns the rows of a read that one thread reads sooner than several, each by a call of its own, if they are
+/// cached: rows so far from each other that a read of all between takes longer, or that they are many blocks.
+pub(super) fn few_rows(bound: &BoundPlan) -> Option<Vec<Extent>> {
+    let plan = &bound.plan;
+    let rows = plan.rows_at_most().filter(|rows| *rows <= MOST_ROWS)?;
+    let between = plan.span().min(plan.work_bytes());
+    let are_apart = between > rows * ROW_CALL || plan.touched() > MOST_CHUNKS as u64;
+    if !are_apart || !is_plain(bound) {
+        return None;
+    }
+    extents_from(bound, 0, MOST_ROWS as usize).ok()?
 }
 
 /// Returns the extents of a write by one of several processes, as [`extents`] does, also if its rows
@@ -74,11 +87,11 @@ pub(super) fn rows_of_shared_file(bound: &BoundPlan, is_gpu: bool) -> Result<Opt
         let runs = 1 + rows.windows(2).filter(is_apart).count() as u64;
         bytes / runs < RUN && (!is_gpu || rows.windows(2).all(is_next))
     };
-    Ok(extents_from(bound, MAPPED_ROW)?.filter(is_useful))
+    Ok(extents_from(bound, MAPPED_ROW, MOST_EXTENTS)?.filter(is_useful))
 }
 
-/// Returns the extents of a transfer that only moves bytes in runs of `least` bytes on average.
-fn extents_from(bound: &BoundPlan, least: u64) -> Result<Option<Vec<Extent>>> {
+/// Returns the extents of a transfer that only moves bytes in at most `most` runs, of `least` bytes on average.
+fn extents_from(bound: &BoundPlan, least: u64, most: usize) -> Result<Option<Vec<Extent>>> {
     if !is_plain(bound) {
         return Ok(None);
     }
@@ -118,7 +131,7 @@ fn extents_from(bound: &BoundPlan, least: u64) -> Result<Option<Vec<Extent>>> {
                     )?,
                 }
                 let is_scattered = extents.len() > 16 && bytes / (extents.len() as u64) < least;
-                if is_scattered || extents.len() > MOST_EXTENTS {
+                if is_scattered || extents.len() > most {
                     return Ok(None);
                 }
             }

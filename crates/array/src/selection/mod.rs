@@ -162,6 +162,15 @@ impl Axis {
 
     /// Returns the length of the longest run of selected indices among `side` consecutive ones, if
     /// none of these have two runs. The axis must be normalised.
+    /// Returns the number of runs of consecutive indices, or more.
+    pub fn run_count(&self) -> u64 {
+        match self {
+            Axis::Slab { .. } if self.as_range().is_some() => 1,
+            Axis::Slab { count, .. } => *count,
+            Axis::Runs(runs) => runs.len() as u64,
+        }
+    }
+
     pub(crate) fn longest_run_alone(&self, side: u64) -> Option<u64> {
         match self {
             Axis::Slab {

@@ -18,6 +18,10 @@ pub const LEAST_TRANSFER: u64 = 128 << 10;
 pub const LEAST_TRANSFER_OF_ROWS: u64 = 8 << 20;
 /// The most chunks that one thread reads sooner than several.
 pub const MOST_CHUNKS: usize = 16;
+/// The most rows that one thread reads from the page cache sooner than several.
+pub const MOST_ROWS: u64 = 1024;
+/// Bytes between rows that take as long to read as the call for the next row.
+pub const ROW_CALL: u64 = 4 << 10;
 /// The most bytes of chunks without filters, or blocks, of which one thread reads parts sooner than
 /// several: each chunk may have as many bytes as the thread reads wherever they are.
 pub const MOST_PLAIN: u64 = MOST_CHUNKS as u64 * MOST_AT_ONCE;

@@ -46,7 +46,7 @@ use crate::report::Report;
 use crate::routes::fault::Decide;
 use crate::save::Replacement;
 use crate::workers::Runnable;
-pub use at_once::{AtOnce, is_quick};
+pub use at_once::{AtOnce, are_cached, is_quick};
 use bypass::Bypass;
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 pub use drain::drain;
@@ -54,7 +54,8 @@ use job::Job;
 use launch::Launch;
 pub use limits::{
     LEAST_TRANSFER, LEAST_TRANSFER_OF_ROWS, MAPPED_ROW, MOST_AT_ONCE, MOST_CACHED_AT_ONCE,
-    MOST_CHUNKS, MOST_DECODED, MOST_OF_WAITER, MOST_PLAIN, MOST_WORK_OF_WAITER,
+    MOST_CHUNKS, MOST_DECODED, MOST_OF_WAITER, MOST_PLAIN, MOST_ROWS, MOST_WORK_OF_WAITER,
+    ROW_CALL,
 };
 pub use progress::Waited;
 pub use task::{Remaining, Share, Task, TaskOrder};

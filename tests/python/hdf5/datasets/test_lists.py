@@ -437,3 +437,20 @@ def test_one_value_goes_to_the_elements_of_several_lists(tmp_path, kind, value, 
         made = file.create("x", data=np.zeros((4, 5), kind))
         made[index] = value
         np.testing.assert_array_equal(made[...], wanted)
+
+
+@pytest.mark.parametrize("count", [17, 100, 1024])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_rows_far_from_each_other_are_read_one_by_one_and_copied_at_once(tmp_path, device, count):
+    rows = np.random.default_rng(count).permutation(4000)[:count]
+    numbers = np.arange(4000 * 256, dtype="f4").reshape(4000, 256)
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = numbers
+    with ps.File(tmp_path / "f.h5") as file:
+        found = file["x"].read(rows, device=device)
+    report = ps.last_report()
+    assert report is not None
+    assert report.threads == 1
+    assert report.copies == (device == "cuda")
+    host = found if device == "cpu" else found.numpy()
+    assert np.array_equal(host, numbers[rows])

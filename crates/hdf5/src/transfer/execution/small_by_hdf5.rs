@@ -299,19 +299,10 @@ impl SmallByHdf5 {
         let is_whole = |(axis, size): (&Axis, &u64)| *axis == Axis::all(*size);
         let are_rows = || {
             self.copies_rows
-                && runs_of(&axes[0]) <= MOST_RUNS_OF_ROWS
+                && axes[0].run_count() <= MOST_RUNS_OF_ROWS
                 && axes.iter().zip(shape).skip(1).all(is_whole)
         };
         bytes <= LEAST_TRANSFER || (bytes <= LEAST_TRANSFER_OF_ROWS && are_rows())
-    }
-}
-
-/// Returns the number of runs of consecutive indices.
-fn runs_of(axis: &Axis) -> u64 {
-    match axis {
-        Axis::Slab { .. } if axis.as_range().is_some() => 1,
-        Axis::Slab { count, .. } => *count,
-        Axis::Runs(runs) => runs.len() as u64,
     }
 }
 
