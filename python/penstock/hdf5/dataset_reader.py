@@ -139,6 +139,10 @@ class DatasetReader:
         if self.how is not None or current() or not small.LIMIT:
             return False
         native = self._opened(dataset)
+        if native is not None:
+            array = native.values_of(array)
+            if array is None:
+                return False
         write = native.write if native else partial(self._h5py_reader(dataset).write, dataset)
         with lock():
             is_written = True

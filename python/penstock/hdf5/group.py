@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
 
-from penstock import arrays, frameworks
+from penstock import arrays, frameworks, staging
 from penstock._keys import ReadKeys
 from penstock._native import lib
 from penstock.dtypes import ElementType, element_type
@@ -150,10 +151,13 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
         root, handle = self._root(), stream_handle(stream)
         lengths = None if shape is None else lengths_of(shape)
         kind = _h5py_dtype(dtype)
-        by_hdf5 = data is None or (
-            handle is None and _is_brief(data, lengths, kind, _FILTERS & arguments.keys())
-        )
+        is_brief = partial(_is_brief, lengths, kind, _FILTERS & arguments.keys())
+        is_plain = type(data) is np.ndarray and handle is None
+        by_hdf5 = data is None or (is_plain and is_brief(data.nbytes, data.shape, data.dtype))
         view = None if by_hdf5 else _memory(data, handle)
+        is_from_gpu = view and view.device >= 0 and view.contiguous
+        if view and is_from_gpu and is_brief(view.nbytes, view.shape, view.dtype.numpy):
+            data, view = staging.to_host(view), None
         if view is None:
             wanted = getattr(data, "dtype", None) if kind is None else kind
             is_value = isinstance(data, (list, tuple, np.generic))
@@ -355,19 +359,26 @@ def _memory(data: Any, stream: int | None) -> arrays.View | None:
     return found if found.shape or not is_known or _has_only_dlpack(data) else None
 
 
-def _is_brief(data: Any, lengths: tuple[int, ...] | None, kind: Any, filters: set[str]) -> bool:
+def _is_brief(
+    lengths: tuple[int, ...] | None,
+    kind: Any,
+    filters: set[str],
+    nbytes: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any] | None,
+) -> bool:
     """Whether HDF5 writes the data of a new dataset in less time than a native reader is opened.
 
-    It does so for few numbers in host memory, of the dataset's type.
+    It does so for few numbers of the dataset's type.
     """
     return (
-        type(data) is np.ndarray
-        and data.nbytes <= (small.BRIEF if filters else small.DECODED)
+        nbytes <= (small.BRIEF if filters else small.DECODED)
         and small.LIMIT > 0
-        and data.dtype.isbuiltin == 1  # not a type that only ml_dtypes has
-        and data.dtype.kind in "biufc"
-        and kind in (None, data.dtype)
-        and lengths in (None, data.shape)
+        and dtype is not None
+        and dtype.isbuiltin == 1  # not a type that only ml_dtypes has
+        and dtype.kind in "biufc"
+        and kind in (None, dtype)
+        and lengths in (None, shape)
     )
 
 

@@ -15,7 +15,7 @@ from weakref import WeakSet, ref
 
 import numpy as np
 
-from penstock import arrays, frameworks, request, transfer
+from penstock import arrays, frameworks, request, staging, transfer
 from penstock._core import Library, Reader, elements
 from penstock._native import NULL, CData, ffi, lib
 from penstock._options import address_of, current
@@ -314,18 +314,31 @@ class NativeReader:
         out[...] = copy
         return True
 
-    def write(self, selection: Any, array: Any) -> bool:
-        """Write few elements from a NumPy array of their shape, or from numbers of Python.
+    def values_of(self, array: Any) -> np.ndarray[Any, Any] | None:
+        """Return what :meth:`write` takes: numbers of Python and few elements of any library, too.
+
+        ``None`` stands for all else. Memory of a GPU is copied after the work that its library has
+        queued, so the caller holds no lock.
+        """
+        if self.is_fixed:
+            return None
+        if type(array) is np.ndarray:
+            return array
+        if isinstance(array, _NUMBERS_OF_PYTHON):
+            return np.asarray(array, self._stored) if self._stored.kind in "biufc" else None
+        found = None if isinstance(array, np.ndarray) else arrays.find(array)
+        if found is None or not found.contiguous or found.dtype.is_extended:
+            return None
+        return staging.to_host(found) if found.nbytes <= small.DECODED else None
+
+    def write(self, selection: Any, array: np.ndarray[Any, Any]) -> bool:
+        """Write few elements from a NumPy array of their shape.
 
         Returns false if they are not few, or of types between which the library does not convert.
         """
         own = self._own or self._own_reader()
-        if own is None or self.is_fixed:
+        if own is None:
             return False
-        if type(array) is not np.ndarray:
-            if self._stored.kind not in "biufc" or not isinstance(array, _NUMBERS_OF_PYTHON):
-                return False
-            array = np.asarray(array, self._stored)
         if array.dtype.kind not in _KINDS or array.dtype.hasobject:
             return False
         if not array.flags.c_contiguous and array.nbytes <= small.LIMIT:
