@@ -12,7 +12,8 @@ use penstock_engine::memory::Memory;
 use penstock_engine::options::{Decoder, Options};
 use penstock_engine::report::{Counters, Report};
 use penstock_engine::request::{
-    AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_PLAIN, is_quick,
+    AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_PLAIN, MOST_READS,
+    is_quick,
 };
 
 use super::bound::BoundPlan;
@@ -60,8 +61,8 @@ struct Part {
     cached: Option<Arc<Vec<u8>>>,
 }
 
-/// The most chunks that one thread takes out of the cache sooner than several.
-const MOST_CACHED_CHUNKS: usize = 1024;
+/// The most chunks that one thread takes out of the cache, or fills, sooner than several.
+const MOST_PARTS: usize = 1024;
 
 thread_local! {
     static BUFFERS: RefCell<WorkerBuffers> = RefCell::default();
@@ -287,7 +288,7 @@ fn jobs(bound: &BoundPlan) -> Option<Jobs> {
         return Some(Jobs::Range(range));
     }
     let mut parts = Vec::new();
-    let (mut cached, mut decoded, mut chunks, mut plain) = (0, 0, 0, 0);
+    let (mut decoded, mut decoding, mut plain, mut reads) = (0, 0, 0, 0);
     for work in plan.works() {
         let work = work.ok()?;
         let part = Part {
@@ -299,21 +300,20 @@ fn jobs(bound: &BoundPlan) -> Option<Jobs> {
         };
         match &part.work {
             PlanJob::Chunk(job) if job.is_plain => {
-                plain += job
-                    .one_range(plan)
-                    .map_or(job.stored_size, |part| part.length);
+                plain += job.span.1 - job.span.0;
+                reads += 1;
             }
             PlanJob::Chunk(job) if part.decodes() => {
                 decoded += job.decoded_size;
-                chunks += 1;
+                decoding += 1;
             }
             _ => {}
         }
-        cached += usize::from(part.cached.is_some());
         parts.push(part);
-        if cached > MOST_CACHED_CHUNKS
-            || parts.len() - cached > MOST_CHUNKS
-            || chunks > 1 && decoded > MOST_DECODED
+        if parts.len() > MOST_PARTS
+            || decoding > MOST_CHUNKS
+            || decoding > 1 && decoded > MOST_DECODED
+            || reads > MOST_CHUNKS && (reads > MOST_READS || plain > MOST_CACHED_AT_ONCE)
             || plain > MOST_PLAIN
         {
             return None;

@@ -252,10 +252,15 @@ impl BoundPlan {
         Ok(!self.side(&file, counters).goes_direct(start, end - start))
     }
 
-    /// Reads the needed bytes of such a job into memory of exactly that length.
-    pub fn fetch_into(&self, job: &ChunkJob, counters: &Counters, to: &mut [u8]) -> Result<()> {
-        let (start, end) = self.range(job);
-        assert_eq!(to.len() as u64, end - start);
+    /// Reads the bytes of such a job from the offset `from` of its chunk on.
+    pub fn fetch_into(
+        &self,
+        (job, from): (&ChunkJob, u64),
+        counters: &Counters,
+        to: &mut [u8],
+    ) -> Result<()> {
+        let (start, end) = (job.address + from, job.address + from + to.len() as u64);
+        assert!(self.range(job).0 <= start && end <= self.range(job).1);
         let file = self.file(0)?;
         let side = self.side(&file, counters);
         // SAFETY: the slice is exclusive and as long as what is read.

@@ -54,7 +54,7 @@ use job::Job;
 use launch::Launch;
 pub use limits::{
     LEAST_TRANSFER, LEAST_TRANSFER_OF_ROWS, MAPPED_ROW, MOST_AT_ONCE, MOST_CACHED_AT_ONCE,
-    MOST_CHUNKS, MOST_DECODED, MOST_OF_WAITER, MOST_PLAIN, MOST_WORK_OF_WAITER,
+    MOST_CHUNKS, MOST_DECODED, MOST_OF_WAITER, MOST_PLAIN, MOST_READS, MOST_WORK_OF_WAITER,
 };
 pub use progress::Waited;
 pub use task::{Remaining, Share, Task, TaskOrder};
