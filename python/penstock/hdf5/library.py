@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 from penstock._native import ffi, lib
 from penstock._options import resolve
@@ -153,6 +155,25 @@ def check_dataset(dataset: Any) -> None:
         raise InvalidError("the dataset is closed")
 
 
+def never_changes(function: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Have a function of an ``h5py.Dataset`` called once for each identifier that is open."""
+    known: dict[int, tuple[ref[Any], bool]] = {}
+
+    @wraps(function)
+    def call(dataset: Any) -> bool:
+        identifier = dataset._id
+        address, number = id(identifier), identifier.id
+        found = known.get(address)
+        # h5py clears the number of an identifier that is closed.
+        if number and found is not None and found[0]() is identifier:
+            return found[1]
+        answer = function(dataset)
+        known[address] = ref(identifier, lambda _: known.pop(address, None)), answer
+        return answer
+
+    return call
+
+
 @contextmanager
 def creation_properties(dataset: Any) -> Iterator[Any]:
     """Hold the lock, with an ``h5py.Dataset`` whose creation properties h5py may query.
@@ -176,6 +197,7 @@ def creation_list(dataset: Any) -> Any:
         return h5py.h5p.PropDCID(place[0]) if status == lib.PENSTOCK_OK else None
 
 
+@never_changes
 def is_virtual(dataset: Any) -> bool:
     """Whether an ``h5py.Dataset`` consists of parts of others."""
     import h5py
@@ -193,6 +215,7 @@ def creation_property(dataset: Any, name: str) -> Any:
         return getattr(known, name)
 
 
+@never_changes
 def holds_objects(dataset: Any) -> bool:
     """Whether elements may be strings or other objects, whose creation properties need care."""
     try:

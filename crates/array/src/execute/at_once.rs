@@ -236,6 +236,11 @@ impl Part {
                     return fetch(bound, range, target, counters)
                         .map_err(|e| bound.plan.name_in(job, e));
                 }
+                if let Some(bytes) = bound.read_to_cache(job, counters) {
+                    bound.count(job, counters);
+                    reader.place(job, &bytes);
+                    return Ok(());
+                }
                 let jobs = std::slice::from_ref(job);
                 reader.read(jobs, buffers, counters).map(drop)
             }
@@ -293,13 +298,13 @@ fn jobs(bound: &BoundPlan) -> Option<Jobs> {
         let work = work.ok()?;
         let part = Part {
             cached: match &work {
-                PlanJob::Chunk(job) => bound.cached(job),
+                PlanJob::Chunk(job) => bound.cached(job).or_else(|| bound.cached_plain(job)),
                 PlanJob::Fill(_) => None,
             },
             work,
         };
         match &part.work {
-            PlanJob::Chunk(job) if job.is_plain => {
+            PlanJob::Chunk(job) if job.is_plain && part.cached.is_none() => {
                 plain += job.span.1 - job.span.0;
                 reads += 1;
             }

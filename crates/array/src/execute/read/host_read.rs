@@ -150,7 +150,7 @@ impl HostReader<'_> {
         let mut bytes = 0;
         let mut rest = Vec::new();
         let mut jobs = jobs;
-        if self.bound.cache.is_some() {
+        if self.bound.cache.is_some() && jobs.iter().any(|job| !job.is_plain) {
             for job in jobs {
                 match self.bound.cached(job) {
                     Some(decoded) => {
