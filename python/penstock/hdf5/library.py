@@ -130,19 +130,19 @@ def plain(item: Any) -> Any:
     return getattr(item, "h5py", item)
 
 
-def open_readonly(file: Any, name: str) -> Any | None:
-    """Open an object of an ``h5py.File`` that is open only for reading.
+def open_readonly(group: Any, name: str) -> Any | None:
+    """Open an object of an ``h5py.Group`` in a file that is open only for reading.
 
-    Returns its identifier; ``None`` for a name that ``file[name]`` has to open. h5py makes an
+    Returns its identifier; ``None`` for a name that ``group[name]`` has to open. h5py makes an
     object for the file each time, only to ask for its mode. That takes a third of the time of the
     first small read of a dataset.
     """
     import h5py
 
-    if not name.isascii() or not hasattr(file, "_lapl"):
+    if not name.isascii() or not hasattr(group, "_lapl"):
         return None
     with lock():
-        return h5py.h5o.open(file.id, name.encode(), lapl=file._lapl)
+        return h5py.h5o.open(group.id, name.encode(), lapl=group._lapl)
 
 
 def check_dataset(dataset: Any) -> None:
