@@ -127,8 +127,8 @@ impl SmallRead {
         })
     }
 
-    /// Carries out the read if it only copies bytes of the page cache into host memory, without
-    /// waiting for a medium and without decoding. Otherwise returns `None`, with an unknown part of
+    /// Carries out the read if it only copies bytes of the page cache into host memory, or fills it, without waiting
+    /// for a medium and without decoding. Otherwise returns `None`, with an unknown part of
     /// the destination changed.
     ///
     /// # Safety
@@ -154,13 +154,21 @@ impl SmallRead {
             self.at_once
                 .read(false, |target, _, counters| match &self.work {
                     Jobs::Range(range) => read(target, *range, counters),
-                    Jobs::Parts(parts) => parts.iter().try_for_each(|part| match &part.work {
-                        PlanJob::Chunk(job) if let Some(range) = copied_range(bound, job) => {
-                            bound.count(job, counters);
-                            read(target, range, counters)
-                        }
-                        PlanJob::Chunk(_) | PlanJob::Fill(_) => Err(not_cached()),
-                    }),
+                    Jobs::Parts(parts) => {
+                        let memory = HostMemory::new(target, self.length);
+                        let reader = HostReader { bound, memory };
+                        parts.iter().try_for_each(|part| match &part.work {
+                            PlanJob::Fill(job) => {
+                                reader.fill(job);
+                                Ok(())
+                            }
+                            PlanJob::Chunk(job) if let Some(range) = copied_range(bound, job) => {
+                                bound.count(job, counters);
+                                read(target, range, counters)
+                            }
+                            PlanJob::Chunk(_) => Err(not_cached()),
+                        })
+                    }
                 })
         };
         report.ok()
