@@ -13,7 +13,7 @@ use penstock_engine::options::{Decoder, Options};
 use penstock_engine::report::{Counters, Report};
 use penstock_engine::request::{
     AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_PLAIN, MOST_READS,
-    is_quick,
+    are_cached, is_quick,
 };
 
 use super::bound::BoundPlan;
@@ -280,7 +280,10 @@ fn try_plan(order: &SmallReadOrder) -> Option<(AtOnce, Jobs)> {
         return None;
     }
     let file = bound.file(0).ok()?;
-    if !is_quick(&file, *length, work.ranges()) {
+    // Workers read several chunks of a medium at the same time.
+    let is_cached = || are_cached(&file, work.ranges());
+    let are_few = work.ranges().take(MOST_CHUNKS + 1).count() <= MOST_CHUNKS;
+    if !is_quick(&file, *length, work.ranges()) || !are_few && !is_cached() {
         return None;
     }
     // One copy to the GPU covers the whole destination, so all of it must be read.

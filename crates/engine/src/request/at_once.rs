@@ -94,7 +94,7 @@ pub fn is_quick(file: &File, bytes: u64, ranges: impl IntoIterator<Item = (u64, 
 }
 
 /// Whether the page cache has all of these ranges of a file, offset and length.
-fn are_cached(file: &File, ranges: impl IntoIterator<Item = (u64, u64)>) -> bool {
+pub fn are_cached(file: &File, ranges: impl IntoIterator<Item = (u64, u64)>) -> bool {
     let is_cached = |(offset, length): (u64, u64)| {
         file.residency(offset, length)
             .is_some_and(|share| share >= 1.0)

@@ -18,7 +18,8 @@ pub const LEAST_TRANSFER: u64 = 128 << 10;
 pub const LEAST_TRANSFER_OF_ROWS: u64 = 8 << 20;
 /// The most chunks that one thread reads sooner than several.
 pub const MOST_CHUNKS: usize = 16;
-/// The most chunks without filters that it reads sooner, if it reads at most [`MOST_CACHED_AT_ONCE`] bytes of them.
+/// The most chunks without filters that it reads sooner out of the page cache, if it reads at most
+/// [`MOST_CACHED_AT_ONCE`] bytes of them.
 pub const MOST_READS: usize = 64;
 /// The most bytes of chunks without filters, or blocks, of which one thread reads parts sooner than
 /// several: each chunk may have as many bytes as the thread reads wherever they are.

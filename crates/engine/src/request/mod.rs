@@ -46,7 +46,7 @@ use crate::report::Report;
 use crate::routes::fault::Decide;
 use crate::save::Replacement;
 use crate::workers::Runnable;
-pub use at_once::{AtOnce, is_quick};
+pub use at_once::{AtOnce, are_cached, is_quick};
 use bypass::Bypass;
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 pub use drain::drain;
