@@ -56,7 +56,7 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
 
     def __getitem__(self, name: Any) -> Any:
         """Open an object by its name or by a reference to it."""
-        if self._is_readonly is None:
+        if self._is_readonly is None and self:
             self._is_readonly = self.file.mode == "r"
         if self._is_readonly and type(name) is str:
             found = open_readonly(self, name)

@@ -644,6 +644,21 @@ def test_a_read_of_cached_bytes_alone_takes_place_where_it_only_copies(tmp_path,
         assert reader.read(lib.PENSTOCK_ONLY_CACHED) == expected
 
 
+def test_a_read_of_cached_bytes_alone_fills_elements_that_were_never_written(tmp_path):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", SHAPE, "f4", chunks=(7, SHAPE[1]), fillvalue=3)[0] = 1
+    with h5py.File(path) as file:
+        reader = Native(file)
+        assert reader.read() == lib.PENSTOCK_OK
+        assert reader.read(lib.PENSTOCK_ONLY_CACHED) == lib.PENSTOCK_OK
+    with ps.File(path) as file:
+        for part in (np.s_[50], np.s_[50, 7], np.s_[6:9], np.s_[20:40]):
+            wanted = np.full(SHAPE, 3, "f4")
+            wanted[0] = 1
+            np.testing.assert_array_equal(file["x"][part], wanted[part])
+
+
 def test_a_read_of_cached_bytes_alone_opens_no_file(tmp_path):
     path = tmp_path / "f.h5"
     with h5py.File(path, "w") as file:
