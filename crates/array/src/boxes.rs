@@ -193,6 +193,39 @@ pub struct BoxRun {
 }
 
 impl StridedBox {
+    /// Cuts the box along its outermost dimension into boxes that span about `most` bytes of the chunk. `sizes` are
+    /// the bytes of an element in the chunk and in memory.
+    pub(crate) fn pieces(self, most: u64, sizes: (u64, u64)) -> impl Iterator<Item = StridedBox> {
+        let run = BoxAxis {
+            count: self.run,
+            chunk_stride: sizes.0,
+            memory_stride: sizes.1 as i64,
+        };
+        let outer = *self.axes.first().unwrap_or(&run);
+        let step = (most / outer.chunk_stride.max(1)).max(1);
+        (0..outer.count).step_by(step as usize).map(move |first| {
+            let mut piece = self.clone();
+            let count = step.min(outer.count - first);
+            piece.chunk += first * outer.chunk_stride;
+            piece.memory = (piece.memory as i64 + first as i64 * outer.memory_stride) as u64;
+            match piece.axes.first_mut() {
+                None => piece.run = count,
+                Some(axis) if count > 1 => axis.count = count,
+                Some(_) => drop(piece.axes.remove(0)),
+            }
+            piece
+        })
+    }
+
+    /// Returns the byte after the last one of the chunk that the box spans; `size` is that of an element there.
+    pub(crate) fn end(&self, size: u64) -> u64 {
+        let last = self
+            .axes
+            .iter()
+            .map(|axis| (axis.count - 1) * axis.chunk_stride);
+        self.chunk + last.sum::<u64>() + self.run * size
+    }
+
     /// Returns the number of elements.
     pub fn elements(&self) -> u64 {
         self.axes
@@ -378,6 +411,42 @@ impl Geometry {
             memory: memory as u64,
             run,
             axes: repeated,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axis(count: u64, chunk_stride: u64, memory_stride: i64) -> BoxAxis {
+        BoxAxis {
+            count,
+            chunk_stride,
+            memory_stride,
+        }
+    }
+
+    #[test]
+    fn the_pieces_of_a_box_have_its_runs() {
+        let axes = vec![axis(5, 400, -96), axis(3, 40, 32)];
+        for (axes, run) in [(axes.clone(), 2), (axes[1..].to_vec(), 1), (vec![], 90)] {
+            let all = StridedBox {
+                chunk: 8,
+                memory: 1000,
+                run,
+                axes,
+            };
+            for most in [0, 40, 130, 400, 900, 4000] {
+                let pieces: Vec<_> = all.clone().pieces(most, (4, 8)).collect();
+                let spans = pieces.iter().map(|piece| piece.end(4) - piece.chunk);
+                assert!(spans.max() <= Some(most.max(if run == 2 { 88 } else { 4 })));
+                let found: u64 = pieces.iter().map(StridedBox::elements).sum();
+                assert_eq!(found, all.elements());
+                let mut runs = pieces.iter().flat_map(StridedBox::runs);
+                assert!(run == 90 || runs.by_ref().eq(all.runs()));
+                assert_eq!(pieces.last().map(|piece| piece.end(4)), Some(all.end(4)));
+            }
         }
     }
 }

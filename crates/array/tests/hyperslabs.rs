@@ -228,8 +228,14 @@ fn the_rows_of_a_selection_are_counted_from_the_dimensions_that_are_not_whole() 
     let list = || Axis::list(&[7, 2, 3, 30]).unwrap();
     assert_eq!(rows(&[40, 6], vec![list(), Axis::all(6)]), Some(3));
     assert_eq!(rows(&[40, 6], vec![list(), Axis::range(1, 2)]), Some(4));
-    assert_eq!(rows(&[40, 6], vec![Axis::range(3, 9), Axis::all(6)]), Some(1));
-    assert_eq!(rows(&[40, 6], vec![Axis::all(40), Axis::strided(1, 2, 3)]), Some(120));
+    assert_eq!(
+        rows(&[40, 6], vec![Axis::range(3, 9), Axis::all(6)]),
+        Some(1)
+    );
+    assert_eq!(
+        rows(&[40, 6], vec![Axis::all(40), Axis::strided(1, 2, 3)]),
+        Some(120)
+    );
     let chunks = chunked(&[40], &[8], ELEMENT);
     assert_eq!(plan(&[40], chunks, vec![list()]).rows_at_most(), None);
 }
@@ -238,5 +244,8 @@ fn the_rows_of_a_selection_are_counted_from_the_dimensions_that_are_not_whole() 
 fn the_span_of_a_selection_ends_with_its_last_element() {
     let span = |axes| plan(&[40, 6], CONTIGUOUS, axes).span() / ELEMENT;
     assert_eq!(span(vec![Axis::range(3, 1), Axis::range(2, 1)]), 1);
-    assert_eq!(span(vec![Axis::list(&[9, 2]).unwrap(), Axis::range(1, 2)]), 7 * 6 + 2);
+    assert_eq!(
+        span(vec![Axis::list(&[9, 2]).unwrap(), Axis::range(1, 2)]),
+        7 * 6 + 2
+    );
 }

@@ -545,8 +545,8 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * again; a file that is closed during the read is an error of the program.
  *
  * With PENSTOCK_ONLY_CACHED, a flag of penstock_reader_read alone, the read takes place only if it copies bytes of
- * the page cache into host memory, from a file that an earlier read has left open: the call waits for no medium, and
- * decodes nothing. Otherwise it returns PENSTOCK_PENDING, and an unknown part of the memory has changed.
+ * the page cache into host memory, from a file that an earlier read has left open, or fills elements that were never
+ * written: the call waits for no medium, and decodes nothing. Otherwise it returns PENSTOCK_PENDING, and an unknown part of the memory has changed.
  *
  * With PENSTOCK_MAY_CALL_HDF5, a flag of penstock_reader_read alone, HDF5 reads what cannot be read without it, if
  * it is small: into dense memory, elements of the type of the array, which is `type`; into that of a GPU only numbers.

@@ -26,11 +26,11 @@ from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.dataset_reader import DatasetReader, drop
 from penstock.hdf5.library import (
+    creation_list,
     creation_properties,
     creation_property,
     explain,
     holds_objects,
-    is_virtual,
     is_writable,
     lock,
     make_durable,
@@ -56,16 +56,19 @@ CHUNK_BYTES = 64 << 20
 """Limit of such a read of whole chunks; larger chunks are read in part."""
 
 
-def _created_with(name: str) -> Any:
-    """Return the property of that name of ``h5py.Dataset``, which depends on how it was created."""
-    theirs = getattr(h5py.Dataset, name, None)  # some are newer than h5py 3.15
+class _OfH5py:
+    """An attribute that h5py sets when it makes an object, set on the first use."""
 
-    def get(dataset: Dataset) -> Any:
-        if theirs is None or dataset._may_hold_objects():
-            return creation_property(dataset, name)
-        return theirs.__get__(dataset)
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
 
-    return property(get, doc=theirs and theirs.__doc__)
+    def __get__(self, dataset: Dataset | None, owner: type) -> Any:
+        if dataset is None:
+            return self
+        if holds_objects(dataset):
+            creation_list(dataset)  # before h5py asks for the creation properties
+        found = dataset.__dict__[self._name] = getattr(dataset.h5py, self._name)
+        return found
 
 
 class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
@@ -87,8 +90,9 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
     ndim: int
     size: int | None
     nbytes: int
-    _holds_objects: bool | None = None
-    """Whether elements may be strings or other objects; ``None`` before it was asked for."""
+    _dcpl = _OfH5py()
+    _dxpl = _OfH5py()
+    _filters = _OfH5py()
 
     def __init__(self, dataset: Any, file: File | None = None) -> None:
         self._adopt(dataset if isinstance(dataset, h5py.Dataset) else h5py.Dataset(dataset), file)
@@ -108,12 +112,6 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         made.__module__ = h5py.Dataset.__module__
         return made
 
-    def __getattr__(self, name: str) -> Any:
-        is_own = name.startswith("__") or name in ("_id", "_readonly")
-        if is_own or not hasattr(self.h5py, name):
-            raise AttributeError(f"a Dataset has no attribute {name}")
-        return getattr(self.h5py, name)
-
     @property
     def h5py(self) -> Any:
         """h5py's own object, whose methods are all h5py's."""
@@ -122,34 +120,6 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
             made.__dict__.update(self.__dict__)
             self._h5py = made
         return self._h5py
-
-    chunks = _created_with("chunks")
-    compression = _created_with("compression")
-    compression_opts = _created_with("compression_opts")
-    filter_ids = _created_with("filter_ids")
-    filter_names = _created_with("filter_names")
-    shuffle = _created_with("shuffle")
-    fletcher32 = _created_with("fletcher32")
-    scaleoffset = _created_with("scaleoffset")
-    fillvalue = _created_with("fillvalue")
-    external = _created_with("external")
-
-    @property
-    def is_virtual(self) -> bool:
-        """Whether the dataset consists of parts of other datasets."""
-        if self._may_hold_objects():
-            return is_virtual(self)
-        return bool(h5py.Dataset.is_virtual.__get__(self))
-
-    def _may_hold_objects(self) -> bool:
-        if self._holds_objects is None:
-            self._holds_objects = holds_objects(self)
-        return self._holds_objects
-
-    def virtual_sources(self) -> Any:
-        """Return the parts of a virtual dataset, as h5py describes them."""
-        with creation_properties(self) as known:
-            return known.virtual_sources()
 
     def __getitem__(self, selection: Any) -> Any:
         """Read selected elements to host memory: see :func:`penstock.read`."""

@@ -11,12 +11,10 @@ import h5py
 from penstock._native import lib
 from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.hdf5 import dropped
-from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.group import Group
 from penstock.hdf5.library import (
     lock,
     make_durable,
-    open_readonly,
     wait_for_file,
     wait_for_path,
 )
@@ -98,7 +96,6 @@ class File(Group, h5py.File):  # type: ignore[misc]
         self._arguments = kept
         self._closes = not is_open
         self._reads_only = mode == "r"
-        self._is_readonly: bool | None = None
         self._is_closed = False
 
     @classmethod
@@ -113,18 +110,6 @@ class File(Group, h5py.File):  # type: ignore[misc]
         made._closes = True
         made._reads_only = False
         return made
-
-    def __getitem__(self, name: Any) -> Any:
-        """Open an object by its name or by a reference to it."""
-        if type(name) is str and name.isascii():
-            if self._is_readonly is None:
-                self._is_readonly = self.mode == "r"
-            found = open_readonly(self, name) if self._is_readonly else None
-            if isinstance(found, h5py.h5d.DatasetID):
-                return Dataset._opened(found, self)
-            if isinstance(found, h5py.h5g.GroupID):
-                return Group(found, self)
-        return super().__getitem__(name)
 
     @property
     def file(self) -> File:

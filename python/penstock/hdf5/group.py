@@ -23,6 +23,7 @@ from penstock.hdf5.library import (
     creation_properties,
     lock,
     make_durable,
+    open_readonly,
     wait_for_file,
 )
 from penstock.hdf5.objects import Object
@@ -48,12 +49,22 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
     """
 
     _class = h5py.Group
+    _is_readonly: bool | None = None
+    """Whether the file is open only for reading; ``None`` before it was asked for."""
 
     def __init__(self, group: Any, file: Any = None) -> None:
         self._adopt(group if isinstance(group, h5py.Group) else h5py.Group(group), file)
 
     def __getitem__(self, name: Any) -> Any:
         """Open an object by its name or by a reference to it."""
+        if self._is_readonly is None and self:
+            self._is_readonly = self.file.mode == "r"
+        if self._is_readonly and type(name) is str:
+            found = open_readonly(self, name)
+            if isinstance(found, h5py.h5d.DatasetID):
+                return Dataset._opened(found, self._root())
+            if isinstance(found, h5py.h5g.GroupID):
+                return Group(found, self._root())
         return _wrap(super().__getitem__(name), self._root())
 
     def __setitem__(self, name: str, item: Any) -> None:

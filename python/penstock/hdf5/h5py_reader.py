@@ -37,12 +37,15 @@ class H5pyReader:
         self._is_small_whole = small.is_small_whole(dataset)
         self._chunk = _chunk_of(dataset)
         self._is_virtual = is_virtual(dataset)
-        kind = dataset.id.get_type()
+        stored, kind = dataset.dtype, dataset.id.get_type()
+        self._itemsize = stored.itemsize
         # h5py may return other numbers, or memory that HDF5 leaves as it is.
-        self._is_wrong = memory_types.has_narrow_integers(kind) or memory_types.has_lists(kind)
-        is_left = self._is_wrong or self._is_virtual or not is_writable(dataset)
-        self._values = None if is_left else _values_of(dataset.dtype)
-        self._is_wrong = self._is_wrong or small.may_leave_memory(dataset)
+        is_narrow = memory_types.has_narrow_integers(kind)
+        self._is_wrong = (
+            is_narrow or memory_types.has_wrong_lists(stored) or small.may_leave_memory(dataset)
+        )
+        is_left = is_narrow or self._is_virtual or not is_writable(dataset)
+        self._values = None if is_left else _values_of(stored)
 
     def read(self, dataset: Any, selection: Any) -> tuple[Any, bool]:
         """Return what ``dataset[selection]`` is for h5py, and whether it is few elements."""
@@ -86,14 +89,18 @@ class H5pyReader:
         if type(selection) is tuple and not selection:
             return _ALL if self._is_small_whole else None
         try:
-            shape, itemsize = dataset.shape, dataset.dtype.itemsize
+            shape = dataset.shape
         except (ValueError, RuntimeError):
             check_dataset(dataset)
             raise
         found = elements(shape, selection) if shape else None
-        if found is None or not found.is_regular or math.prod(found.shape) * itemsize > small.LIMIT:
+        if found is None or math.prod(found.shape) * self._itemsize > small.LIMIT:
             return None
         chunk = self._chunk
+        if not found.is_regular:
+            # Without a reorder, h5py reads these elements.
+            is_alike = chunk is None and selections.readable(dataset, selection)[1] is None
+            return found if is_alike else None
         is_few = chunk is None or small.are_few_chunks(dataset, chunk, found.chunks(chunk))
         return found if is_few else None
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 from penstock._native import ffi, lib
 from penstock._options import resolve
@@ -128,19 +130,19 @@ def plain(item: Any) -> Any:
     return getattr(item, "h5py", item)
 
 
-def open_readonly(file: Any, name: str) -> Any | None:
-    """Open an object of an ``h5py.File`` that is open only for reading.
+def open_readonly(group: Any, name: str) -> Any | None:
+    """Open an object of an ``h5py.Group`` in a file that is open only for reading.
 
-    Returns its identifier; ``None`` for a name that ``file[name]`` has to open. h5py makes an
+    Returns its identifier; ``None`` for a name that ``group[name]`` has to open. h5py makes an
     object for the file each time, only to ask for its mode. That takes a third of the time of the
     first small read of a dataset.
     """
     import h5py
 
-    if not name.isascii() or not hasattr(file, "_lapl"):
+    if not name.isascii() or not hasattr(group, "_lapl"):
         return None
     with lock():
-        return h5py.h5o.open(file.id, name.encode(), lapl=file._lapl)
+        return h5py.h5o.open(group.id, name.encode(), lapl=group._lapl)
 
 
 def check_dataset(dataset: Any) -> None:
@@ -151,6 +153,25 @@ def check_dataset(dataset: Any) -> None:
         raise IncompatibleError(f"a {type(dataset).__name__} is not an h5py.Dataset")
     if not dataset.id.valid:
         raise InvalidError("the dataset is closed")
+
+
+def never_changes(function: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Have a function of an ``h5py.Dataset`` called once for each identifier that is open."""
+    known: dict[int, tuple[ref[Any], bool]] = {}
+
+    @wraps(function)
+    def call(dataset: Any) -> bool:
+        identifier = dataset._id
+        address, number = id(identifier), identifier.id
+        found = known.get(address)
+        # h5py clears the number of an identifier that is closed.
+        if number and found is not None and found[0]() is identifier:
+            return found[1]
+        answer = function(dataset)
+        known[address] = ref(identifier, lambda _: known.pop(address, None)), answer
+        return answer
+
+    return call
 
 
 @contextmanager
@@ -176,6 +197,7 @@ def creation_list(dataset: Any) -> Any:
         return h5py.h5p.PropDCID(place[0]) if status == lib.PENSTOCK_OK else None
 
 
+@never_changes
 def is_virtual(dataset: Any) -> bool:
     """Whether an ``h5py.Dataset`` consists of parts of others."""
     import h5py
@@ -193,6 +215,7 @@ def creation_property(dataset: Any, name: str) -> Any:
         return getattr(known, name)
 
 
+@never_changes
 def holds_objects(dataset: Any) -> bool:
     """Whether elements may be strings or other objects, whose creation properties need care."""
     try:

@@ -243,8 +243,13 @@ def correct_lists(found: Any, stored: np.dtype[Any]) -> None:
         found: An array of elements, or one element.
         stored: h5py's type of the elements.
     """
-    if _has_swapped(stored) and _leaves_bytes():
+    if has_wrong_lists(stored):
         _swap(found, stored)
+
+
+def has_wrong_lists(stored: np.dtype[Any]) -> bool:
+    """Whether h5py reads elements of its type ``stored`` with lists that are to be corrected."""
+    return _has_swapped(stored) and _leaves_bytes()
 
 
 def _of_list(stored: np.dtype[Any]) -> np.dtype[Any] | None:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from penstock import transfer
-from penstock.hdf5.library import creation_properties, holds_objects
+from penstock.hdf5.library import creation_properties, holds_objects, never_changes
 
 # The sizes that decide who carries out a read or a write. Decision 24 in docs/decisions has the
 # measurement behind each; crates/engine/src/request/limits.rs has those of the native library.
@@ -53,6 +53,7 @@ def are_few_chunks(dataset: Any, chunk: tuple[int, ...], touched: int) -> bool:
     return touched < 2 or touched * math.prod(chunk) * dataset.dtype.itemsize <= DECODED
 
 
+@never_changes
 def may_leave_memory(dataset: Any) -> bool:
     """Whether h5py may leave memory of a new array as it is: that of elements never written.
 

@@ -46,9 +46,11 @@ impl ArrayChunks {
         self.cache.has(self.key(chunk))
     }
 
-    /// Adds the bytes of a chunk.
-    pub fn add(&self, chunk: u64, decoded: Vec<u8>) {
-        self.cache.add(self.key(chunk), Arc::new(decoded));
+    /// Adds the bytes of a chunk, and returns them.
+    pub fn add(&self, chunk: u64, decoded: Vec<u8>) -> Arc<Vec<u8>> {
+        let decoded = Arc::new(decoded);
+        self.cache.add(self.key(chunk), Arc::clone(&decoded));
+        decoded
     }
 
     /// Records that a chunk was decoded and not added.

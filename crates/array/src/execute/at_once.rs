@@ -12,8 +12,8 @@ use penstock_engine::memory::Memory;
 use penstock_engine::options::{Decoder, Options};
 use penstock_engine::report::{Counters, Report};
 use penstock_engine::request::{
-    AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_PLAIN, are_cached,
-    is_quick,
+    AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_PLAIN, MOST_READS,
+    are_cached, is_quick,
 };
 use penstock_engine::{Extent, Stream};
 
@@ -65,8 +65,8 @@ struct Part {
     cached: Option<Arc<Vec<u8>>>,
 }
 
-/// The most chunks that one thread takes out of the cache sooner than several.
-const MOST_CACHED_CHUNKS: usize = 1024;
+/// The most chunks that one thread takes out of the cache, or fills, sooner than several.
+const MOST_PARTS: usize = 1024;
 
 /// The rows of which the page cache is asked, in place of all. Rows that are not cached are read one after the other.
 const ROWS_LOOKED_AT: usize = 8;
@@ -137,8 +137,8 @@ impl SmallRead {
         })
     }
 
-    /// Carries out the read if it only copies bytes of the page cache into host memory, without
-    /// waiting for a medium and without decoding. Otherwise returns `None`, with an unknown part of
+    /// Carries out the read if it only copies bytes of the page cache into host memory, or fills it, without waiting
+    /// for a medium and without decoding. Otherwise returns `None`, with an unknown part of
     /// the destination changed.
     ///
     /// # Safety
@@ -167,13 +167,21 @@ impl SmallRead {
                     Jobs::Rows(rows) => rows
                         .iter()
                         .try_for_each(|row| read(target, range_of(row), counters)),
-                    Jobs::Parts(parts) => parts.iter().try_for_each(|part| match &part.work {
-                        PlanJob::Chunk(job) if let Some(range) = copied_range(bound, job) => {
-                            bound.count(job, counters);
-                            read(target, range, counters)
-                        }
-                        PlanJob::Chunk(_) | PlanJob::Fill(_) => Err(not_cached()),
-                    }),
+                    Jobs::Parts(parts) => {
+                        let memory = HostMemory::new(target, self.length);
+                        let reader = HostReader { bound, memory };
+                        parts.iter().try_for_each(|part| match &part.work {
+                            PlanJob::Fill(job) => {
+                                reader.fill(job);
+                                Ok(())
+                            }
+                            PlanJob::Chunk(job) if let Some(range) = copied_range(bound, job) => {
+                                bound.count(job, counters);
+                                read(target, range, counters)
+                            }
+                            PlanJob::Chunk(_) => Err(not_cached()),
+                        })
+                    }
                 })
         };
         report.ok()
@@ -196,7 +204,9 @@ impl Jobs {
                     }
                     PlanJob::Chunk(_) | PlanJob::Fill(_) => None,
                 });
-                is_quick(file, bytes, read)
+                // Workers read several chunks of a medium at the same time.
+                let are_few = read.clone().take(MOST_CHUNKS + 1).count() <= MOST_CHUNKS;
+                is_quick(file, bytes, read.clone()) && (are_few || are_cached(file, read))
             }
         }
     }
@@ -255,6 +265,11 @@ impl Part {
                     return fetch(bound, range, target, counters)
                         .map_err(|e| bound.plan.name_in(job, e));
                 }
+                if let Some(bytes) = bound.read_to_cache(job, counters) {
+                    bound.count(job, counters);
+                    reader.place(job, &bytes);
+                    return Ok(());
+                }
                 let jobs = std::slice::from_ref(job);
                 reader.read(jobs, buffers, counters).map(drop)
             }
@@ -310,33 +325,32 @@ fn jobs(bound: &BoundPlan) -> Option<Jobs> {
         return Some(Jobs::Rows(rows));
     }
     let mut parts = Vec::new();
-    let (mut cached, mut decoded, mut chunks, mut plain) = (0, 0, 0, 0);
+    let (mut decoded, mut decoding, mut plain, mut reads) = (0, 0, 0, 0);
     for work in plan.works() {
         let work = work.ok()?;
         let part = Part {
             cached: match &work {
-                PlanJob::Chunk(job) => bound.cached(job),
+                PlanJob::Chunk(job) => bound.cached(job).or_else(|| bound.cached_plain(job)),
                 PlanJob::Fill(_) => None,
             },
             work,
         };
         match &part.work {
-            PlanJob::Chunk(job) if job.is_plain => {
-                plain += job
-                    .one_range(plan)
-                    .map_or(job.stored_size, |part| part.length);
+            PlanJob::Chunk(job) if job.is_plain && part.cached.is_none() => {
+                plain += job.span.1 - job.span.0;
+                reads += 1;
             }
             PlanJob::Chunk(job) if part.decodes() => {
                 decoded += job.decoded_size;
-                chunks += 1;
+                decoding += 1;
             }
             _ => {}
         }
-        cached += usize::from(part.cached.is_some());
         parts.push(part);
-        if cached > MOST_CACHED_CHUNKS
-            || parts.len() - cached > MOST_CHUNKS
-            || chunks > 1 && decoded > MOST_DECODED
+        if parts.len() > MOST_PARTS
+            || decoding > MOST_CHUNKS
+            || decoding > 1 && decoded > MOST_DECODED
+            || reads > MOST_CHUNKS && (reads > MOST_READS || plain > MOST_CACHED_AT_ONCE)
             || plain > MOST_PLAIN
         {
             return None;

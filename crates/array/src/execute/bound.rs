@@ -11,7 +11,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::report::{Counters, Path};
 
-use super::buffer::{Buffer, no_memory};
+use super::buffer::{Buffer, no_memory, zeroed};
 use crate::{ArrayChunks, ChunkJob, FileRange, Plan, PlanJob};
 
 /// A plan bound to its files: all or part of an array that moves between a file and memory.
@@ -160,14 +160,15 @@ impl BoundPlan {
         }
     }
 
-    /// Has filtered chunks come from a cache and go into it.
+    /// Has chunks come from a cache and go into it: filtered ones, and, if the calling thread reads them, others of
+    /// which the selected elements are scattered.
     ///
-    /// If the plan touches a single chunk, or if its chunks take at most half of the cache, those that are
-    /// read in part are added at once. If its chunks fit into the cache, those that were read recently are
+    /// If the plan touches a single chunk, or if its chunks take at most half of the cache, filtered chunks that
+    /// are read in part are added at once. If its chunks fit into the cache, those that were read recently are
     /// added, too.
     pub fn keep_in(&mut self, chunks: Arc<ArrayChunks>) {
         let plan = &self.plan;
-        if plan.pipeline().filters.is_empty() {
+        if !plan.is_chunked() {
             return;
         }
         let touched = plan.touched();
@@ -183,6 +184,24 @@ impl BoundPlan {
     pub fn cached(&self, job: &ChunkJob) -> Option<Arc<Vec<u8>>> {
         let cache = self.cache.as_ref().filter(|_| !job.is_plain)?;
         cache.chunks.find(job.chunk)
+    }
+
+    /// Does what [`cached`](Self::cached) does for a chunk without filters of which scattered elements are selected.
+    pub fn cached_plain(&self, job: &ChunkJob) -> Option<Arc<Vec<u8>>> {
+        let cache = self.cache.as_ref().filter(|_| job.is_sparse(&self.plan))?;
+        cache.chunks.find(job.chunk)
+    }
+
+    /// Reads the whole chunk of such a job, and adds it to the cache, if it was read recently and is stored whole.
+    pub fn read_to_cache(&self, job: &ChunkJob, counters: &Counters) -> Option<Arc<Vec<u8>>> {
+        let cache = self.cache.as_ref().filter(|_| job.is_sparse(&self.plan))?;
+        if !cache.keeps_reread || !cache.chunks.was_read_recently(job.chunk) {
+            cache.chunks.note_read(job.chunk);
+            return None;
+        }
+        let mut bytes = zeroed(job.stored_size as usize)?;
+        self.fetch_into((job, 0), counters, &mut bytes).ok()?;
+        Some(cache.chunks.add(job.chunk, bytes))
     }
 
     /// Returns whether the cache has the chunk of a job.
@@ -252,10 +271,15 @@ impl BoundPlan {
         Ok(!self.side(&file, counters).goes_direct(start, end - start))
     }
 
-    /// Reads the needed bytes of such a job into memory of exactly that length.
-    pub fn fetch_into(&self, job: &ChunkJob, counters: &Counters, to: &mut [u8]) -> Result<()> {
-        let (start, end) = self.range(job);
-        assert_eq!(to.len() as u64, end - start);
+    /// Reads the bytes of such a job from the offset `from` of its chunk on.
+    pub fn fetch_into(
+        &self,
+        (job, from): (&ChunkJob, u64),
+        counters: &Counters,
+        to: &mut [u8],
+    ) -> Result<()> {
+        let (start, end) = (job.address + from, job.address + from + to.len() as u64);
+        assert!(end <= job.address + job.stored_size);
         let file = self.file(0)?;
         let side = self.side(&file, counters);
         // SAFETY: the slice is exclusive and as long as what is read.

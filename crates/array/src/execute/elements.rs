@@ -43,16 +43,23 @@ impl Elements<'_> {
         let part = &value[mapping.offset as usize..(mapping.offset + mapping.length) as usize];
         let mut element = vec![0; mapping.target as usize];
         self.conversion.run(part, &mut element);
+        let size = element.len();
+        let is_one_byte = element.iter().all(|byte| *byte == element[0]);
         for strided in boxes {
             for run in strided.runs() {
                 let bytes = run.elements * mapping.target;
                 // SAFETY: the jobs' elements are disjoint, and this is their only slice.
                 let target = unsafe { self.memory.slice_mut(run.memory, bytes) };
-                match element.as_slice() {
-                    same if same.iter().all(|byte| *byte == same[0]) => target.fill(same[0]),
-                    value => target
-                        .chunks_exact_mut(value.len())
-                        .for_each(|to| to.copy_from_slice(value)),
+                if is_one_byte && run.elements > 1 {
+                    target.fill(element[0]);
+                    continue;
+                }
+                let (from, to) = (element.as_ptr(), target.as_mut_ptr());
+                // SAFETY: the slice has room for the elements of the run.
+                if !unsafe { copy_pieces(size, from, to, run.elements, (0, size as isize)) } {
+                    target
+                        .chunks_exact_mut(size)
+                        .for_each(|to| to.copy_from_slice(&element));
                 }
             }
         }

@@ -6,8 +6,8 @@ use penstock_engine::error::Result;
 use penstock_engine::request::{MAPPED_ROW, MOST_CHUNKS, MOST_ROWS, ROW_CALL};
 
 use super::bound::BoundPlan;
+use crate::PlanJob;
 use crate::reserve::{make_room, push};
-use crate::{PlanJob, Source};
 
 /// Smallest run that is worth an extent of its own, for host memory and for contiguous data.
 const RUN: u64 = 16 << 10;
@@ -53,8 +53,7 @@ fn is_plain(bound: &BoundPlan) -> bool {
 /// Returns the extents of a transfer that only moves bytes in long runs, else `None`. Memory
 /// offsets count from the lowest byte of the memory.
 pub fn extents(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
-    let is_chunked = matches!(bound.plan.source(), Source::Chunks(_));
-    let least = if is_gpu && is_chunked {
+    let least = if is_gpu && bound.plan.is_chunked() {
         RUN_OF_CHUNK
     } else {
         RUN

@@ -151,6 +151,11 @@ impl ChunkJob {
         plan.element().is_whole() && (is_full() || self.elements >= plan.elements_of(self.chunk))
     }
 
+    /// Returns whether most bytes between the first and the last selected element of a plain job are not selected.
+    pub fn is_sparse(&self, plan: &Plan) -> bool {
+        self.is_plain && self.elements * plan.file_element() * 4 < self.span.1 - self.span.0
+    }
+
     /// Returns the file range of all selected elements, if they are one run on both sides. Valid as
     /// [`ranges`](Self::ranges) is.
     pub fn one_range(&self, plan: &Plan) -> Option<FileRange> {

@@ -249,6 +249,10 @@ impl Plan {
     pub fn name(&self) -> &str {
         &self.name
     }
+    /// Returns whether the array is chunked.
+    pub fn is_chunked(&self) -> bool {
+        matches!(self.source, Source::Chunks(_))
+    }
     /// Returns whether the elements lie in a list of file segments.
     pub fn is_in_segments(&self) -> bool {
         matches!(self.source, Source::Segments(_))

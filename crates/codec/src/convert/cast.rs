@@ -115,13 +115,18 @@ pub(super) fn float_to_integer<S: Native, T: Integer>(source: &[u8], target: &mu
     let is_unchecked =
         S::MANTISSA == F16::MANTISSA && (T::BITS > 16 || T::LOWEST == 0 && T::BITS == 16);
     each(source, target, |bytes: S::Bytes| {
+        // As in `F16::value`, all cases are computed and one is selected.
         let value = S::value(bytes);
+        let number = cast(value);
         let number = if !is_unchecked && value > highest {
             T::wrap(T::HIGHEST)
-        } else if !is_unchecked && value < lowest {
+        } else {
+            number
+        };
+        let number = if !is_unchecked && value < lowest {
             T::wrap(T::LOWEST)
         } else {
-            cast(value)
+            number
         };
         number.to_le()
     });
@@ -142,9 +147,11 @@ fn cast<T: Integer>(value: f64) -> T {
         T::wrap(i128::from(wide(value - TOP) ^ i64::MIN))
     } else if T::BITS == 64 || T::BITS == 32 && T::LOWEST == 0 {
         T::wrap(i128::from(wide(value)))
-    } else if value > -2147483649.0 && value < 2147483648.0 {
-        T::wrap(i128::from(value as i32))
     } else {
-        T::wrap(i128::from(i32::MIN))
+        // `value as i32` would compare again, which no vector instruction does.
+        let fits = value > -2147483649.0 && value < 2147483648.0;
+        let value = if fits { value } else { f64::from(i32::MIN) };
+        // SAFETY: without its fraction, the value is an `i32`.
+        T::wrap(i128::from(unsafe { value.to_int_unchecked::<i32>() }))
     }
 }

@@ -18,6 +18,9 @@ pub const LEAST_TRANSFER: u64 = 128 << 10;
 pub const LEAST_TRANSFER_OF_ROWS: u64 = 8 << 20;
 /// The most chunks that one thread reads sooner than several.
 pub const MOST_CHUNKS: usize = 16;
+/// The most chunks without filters that it reads sooner out of the page cache, if it reads at most
+/// [`MOST_CACHED_AT_ONCE`] bytes of them.
+pub const MOST_READS: usize = 64;
 /// The most rows that one thread reads from the page cache sooner than several.
 pub const MOST_ROWS: u64 = 1024;
 /// Bytes between rows that take as long to read as the call for the next row.

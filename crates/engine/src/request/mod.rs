@@ -54,8 +54,8 @@ use job::Job;
 use launch::Launch;
 pub use limits::{
     LEAST_TRANSFER, LEAST_TRANSFER_OF_ROWS, MAPPED_ROW, MOST_AT_ONCE, MOST_CACHED_AT_ONCE,
-    MOST_CHUNKS, MOST_DECODED, MOST_OF_WAITER, MOST_PLAIN, MOST_ROWS, MOST_WORK_OF_WAITER,
-    ROW_CALL,
+    MOST_CHUNKS, MOST_DECODED, MOST_OF_WAITER, MOST_PLAIN, MOST_READS, MOST_ROWS,
+    MOST_WORK_OF_WAITER, ROW_CALL,
 };
 pub use progress::Waited;
 pub use task::{Remaining, Share, Task, TaskOrder};

@@ -644,6 +644,21 @@ def test_a_read_of_cached_bytes_alone_takes_place_where_it_only_copies(tmp_path,
         assert reader.read(lib.PENSTOCK_ONLY_CACHED) == expected
 
 
+def test_a_read_of_cached_bytes_alone_fills_elements_that_were_never_written(tmp_path):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", SHAPE, "f4", chunks=(7, SHAPE[1]), fillvalue=3)[0] = 1
+    with h5py.File(path) as file:
+        reader = Native(file)
+        assert reader.read() == lib.PENSTOCK_OK
+        assert reader.read(lib.PENSTOCK_ONLY_CACHED) == lib.PENSTOCK_OK
+    with ps.File(path) as file:
+        for part in (np.s_[50], np.s_[50, 7], np.s_[6:9], np.s_[20:40]):
+            wanted = np.full(SHAPE, 3, "f4")
+            wanted[0] = 1
+            np.testing.assert_array_equal(file["x"][part], wanted[part])
+
+
 def test_a_read_of_cached_bytes_alone_opens_no_file(tmp_path):
     path = tmp_path / "f.h5"
     with h5py.File(path, "w") as file:
@@ -1044,3 +1059,38 @@ def test_a_change_by_a_writer_without_a_lock_is_read_soon(
         dataset.read(np.s_[0:2], out=out)
         assert (memory.numpy(out) == 7).all()
         assert (dataset[1:3] == 7).all()
+
+
+@pytest.mark.parametrize("chunks", [None, (100, 256), (1500, 300)], ids=str)
+@pytest.mark.parametrize("dtype", ["f4", "i4", "f8", ">u2"])
+def test_a_long_part_without_filters_is_read_in_pieces(tmp_path, memory, chunks, dtype):
+    stored = np.random.default_rng(5).normal(0, 9000, (1500, 300)).astype("f4")
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=stored, chunks=chunks)
+    parts = (np.s_[:, 5], np.s_[::7], np.s_[3:1400, 40:90], np.s_[1:], ())
+    with ps.File(path) as file, h5py.File(path) as theirs:
+        for part in parts:
+            wanted = theirs["x"].astype(dtype)[part]
+            np.testing.assert_array_equal(file["x"].read(part, dtype=dtype), wanted)
+            if np.dtype(dtype).isnative:
+                out = memory.empty(wanted.shape, dtype)
+                file["x"].read(part, out=out)
+                np.testing.assert_array_equal(memory.numpy(out), wanted)
+            whole = np.zeros((*wanted.shape, 2), dtype)
+            file["x"].read(part, out=whole[..., 1])
+            np.testing.assert_array_equal(whole[..., 1], wanted)
+            assert not whole[..., 0].any()
+
+
+def test_many_chunks_that_were_never_written_are_filled_by_the_calling_thread(tmp_path):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        for name, fill in {"zero": 0, "one": 1, "same": 0x0101}.items():
+            file.create_dataset(name, (500, 300), "i2", chunks=(5, 300), fillvalue=fill)
+    with ps.File(path) as file:
+        for part in (np.s_[:, 5], np.s_[3:400, ::7], np.s_[::9], np.s_[:, 20:29]):
+            for dataset in file.values():
+                wanted = np.full((500, 300), dataset.fillvalue)[part]
+                np.testing.assert_array_equal(dataset[part], wanted)
+                assert ps.last_report().threads == 1

@@ -609,3 +609,36 @@ def test_objects_are_those_of_h5py(tmp_path):
         assert h5py.File(file.id) == file
         assert h5py.Dataset(file["group/x"].id)[:].tolist() == [0, 1, 2]
     assert not file.h5py
+
+
+def test_a_group_opens_what_its_file_opens(tmp_path):
+    path, other = tmp_path / "f.h5", tmp_path / "other.h5"
+    with h5py.File(other, "w") as file:
+        file["g/x"] = np.arange(3)
+    with h5py.File(path, "w") as file:
+        file["g/x"], file["g/h/ä"] = np.arange(5), np.arange(7)
+        file["g/type"] = np.dtype("f4")
+        file["g/soft"], file["g/lost"] = h5py.SoftLink("/g/x"), h5py.SoftLink("/nothing")
+        file["g/other"] = h5py.ExternalLink(other.name, "/g")
+    with ps.File(path) as file:
+        group = file["g"]
+        for name in ("x", "h", "h/ä", "type", "soft", "other", "other/x", "/g/x"):
+            found, same = group[name], file[f"/g/{name}" if name[0] != "/" else name]
+            assert (type(found), found.name, found == same) == (type(same), same.name, True)
+        for dataset in (group["x"], group["h"]["ä"], group["other"]["x"]):
+            with h5py.File(dataset.file.filename) as theirs:
+                np.testing.assert_array_equal(dataset[...], theirs[dataset.name][...])
+        assert group["x"].file is file
+        assert group["other"]["x"].file.filename == str(other)
+        for name in ("none", "lost", "x/none"):
+            with pytest.raises(KeyError):
+                group[name]
+        with pytest.raises(TypeError):
+            group[3]
+        unused = file["g"]
+    for closed in (group, unused):
+        with pytest.raises(KeyError, match="invalid identifier"):
+            closed["x"]
+    with ps.File(path, "r+") as file:
+        file["g"]["x"][1] = 9
+        assert file["g"]["x"][...].tolist() == [0, 9, 2, 3, 4]

@@ -173,3 +173,26 @@ def test_attributes_without_lists_are_those_of_h5py(path):
         assert "text" not in file.attrs
         assert file.attrs["number"] == 2
         assert len(file.attrs) == len(values) - 1
+
+
+@pytest.mark.parametrize("index", [1, np.s_[1:3], [0, 2], [2, 0], [1, 1], [], np.s_[:]], ids=str)
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "text"])
+def test_few_lists_and_strings_are_those_of_h5py(dtype, index, path):
+    with h5py.File(path, "w") as file:
+        if dtype == "text":
+            file["v"] = ["a", "bc", "", "d"]
+        else:
+            file.create_dataset("v", (4,), h5py.vlen_dtype(np.dtype(dtype)))
+            file["v"][:3] = lists(dtype, [1], [2, 3], [])
+    with ps.File(path) as file, h5py.File(path) as theirs:
+        every = theirs["v"][...]
+        if dtype == ">f4":
+            every = np.array([one.byteswap() for one in every], object)
+        for _ in range(2):
+            assert plain(file["v"][index]) == plain(every[index])
+    with ps.File(path) as file:
+        closed = file["v"]
+        closed[0]
+    for _ in range(2):
+        with pytest.raises(ps.InvalidError, match="closed"):
+            closed[index]

@@ -507,3 +507,57 @@ def test_random_reads_and_writes_of_several_files_have_the_right_elements(
 ):
     code = f"TO_GPU = {device == 'cuda'}\n{RANDOM}"
     python(code, seed, tmp_path, PENSTOCK_CHUNK_CACHE=size)
+
+
+PLAIN: dict[str, dict[str, Any]] = {
+    "rows": {"chunks": CHUNK},
+    "two dimensions": {"chunks": (16, 256)},
+    "big endian": {"chunks": (7, 600), "dtype": ">i4"},
+}
+
+
+@pytest.mark.parametrize("layout", PLAIN)
+def test_the_second_read_of_scattered_elements_keeps_chunks_without_filters(tmp_path, layout):
+    path = tmp_path / "f.h5"
+    fill(path, **PLAIN[layout])
+    chunks = []
+    with ps.File(path) as file:
+        for part in (np.s_[:, 5], np.s_[:, 7], np.s_[:, 3:5], np.s_[::2, 11]):
+            np.testing.assert_array_equal(file["x"][part], values()[part])
+            chunks.append(ps.last_report().chunks)
+        found = file["x"].read(np.s_[:, 9], dtype="f8")
+        np.testing.assert_array_equal(found, values()[:, 9])
+        np.testing.assert_array_equal(file["x"][3], values()[3])
+        assert ps.last_report().stored > 0, "a row is read from the file"
+    assert chunks[0] > 0
+    assert chunks[2:] == [0, 0]
+
+
+@pytest.mark.parametrize("size", ["0", "16KiB"])
+def test_a_chunk_without_filters_of_more_than_the_limit_is_read_each_time(tmp_path, size):
+    fill(tmp_path / "f.h5", **PLAIN["rows"])
+    python(
+        """
+import sys
+import penstock as ps
+with ps.File(sys.argv[1], rdcc_nbytes=1) as file:
+    for column in range(4):
+        assert file["x"][:, column].shape == (40,)
+        assert ps.last_report().chunks == 4
+""",
+        tmp_path / "f.h5",
+        PENSTOCK_CHUNK_CACHE=size,
+    )
+
+
+def test_scattered_elements_that_a_writer_without_a_lock_changes_are_read_soon(tmp_path):
+    path = tmp_path / "f.h5"
+    fill(path, **PLAIN["rows"])
+    time.sleep(0.05)  # the next write gives the file other times
+    with ps.File(path, locking=False) as file:
+        for _ in range(3):
+            np.testing.assert_array_equal(file["x"][:, 5], values()[:, 5])
+        write = "import h5py, sys\nh5py.File(sys.argv[1], 'r+', locking=False)['x'][...] = 70"
+        python(write, path)
+        time.sleep(0.03)
+        assert (file["x"][:, 5] == 70).all()

@@ -36,6 +36,10 @@ impl HostRead {
     }
 }
 
+/// Bytes of a part of a chunk that is read at a time, if there is nothing to decode: as many as stay in the cache of
+/// a processor until their elements are placed.
+const PIECE: u64 = 128 << 10;
+
 /// Buffers that a worker reuses from chunk to chunk.
 #[derive(Default)]
 pub(in crate::execute) struct WorkerBuffers {
@@ -136,20 +140,17 @@ impl HostReader<'_> {
     ) -> Result<(Path, u64)> {
         let plan = &self.bound.plan;
         if let [job] = jobs
-            && let Some(target) = job.whole(plan)
-            && matches!(self.bound.conversion, TypeConversion::Copy)
+            && self.is_in_pieces(job)
             && self.bound.comes_straight(job, counters)?
         {
-            // SAFETY: the jobs' elements are disjoint, and this is their only slice.
-            let output = unsafe { self.memory.slice_mut(target, job.decoded_size) };
-            self.bound.fetch_into(job, counters, output)?;
+            self.read_pieces(job, &mut buffers.stored, counters)?;
             self.bound.count(job, counters);
-            return Ok((Path::HostBuffered, job.decoded_size));
+            return Ok((Path::HostBuffered, job.bytes(plan)));
         }
         let mut bytes = 0;
         let mut rest = Vec::new();
         let mut jobs = jobs;
-        if self.bound.cache.is_some() {
+        if self.bound.cache.is_some() && jobs.iter().any(|job| !job.is_plain) {
             for job in jobs {
                 match self.bound.cached(job) {
                     Some(decoded) => {
@@ -170,6 +171,36 @@ impl HostReader<'_> {
             self.bound.count(job, counters);
         }
         Ok((stored.path(Path::HostBuffered, Path::HostDirect), bytes))
+    }
+
+    /// Whether a read fetches and places one piece after the other: there is a single one, which needs no buffer,
+    /// or the pieces are of one box.
+    fn is_in_pieces(&self, job: &ChunkJob) -> bool {
+        self.target(job).is_some() || job.span.1 - job.span.0 > PIECE && job.box_count() == 1
+    }
+
+    /// Returns the place of the decoded bytes in memory, if they lie there as in the chunk.
+    fn target(&self, job: &ChunkJob) -> Option<u64> {
+        let is_copy = matches!(self.bound.conversion, TypeConversion::Copy);
+        job.whole(&self.bound.plan).filter(|_| is_copy)
+    }
+
+    /// Reads the selected elements of a chunk of which [`is_in_pieces`](Self::is_in_pieces) is true.
+    fn read_pieces(&self, job: &ChunkJob, buffer: &mut Buffer, counters: &Counters) -> Result<()> {
+        if let Some(target) = self.target(job) {
+            // SAFETY: the jobs' elements are disjoint, and this is their only slice.
+            let output = unsafe { self.memory.slice_mut(target, job.decoded_size) };
+            return self.bound.fetch_into((job, 0), counters, output);
+        }
+        let plan = &self.bound.plan;
+        let sizes = (plan.file_element(), plan.memory_element());
+        for piece in job.boxes(plan).flat_map(|all| all.pieces(PIECE, sizes)) {
+            let from = piece.chunk;
+            let bytes = buffer.room((piece.end(sizes.0) - from) as usize)?;
+            self.bound.fetch_into((job, from), counters, bytes)?;
+            self.elements().place(std::iter::once(piece), bytes, from);
+        }
+        Ok(())
     }
 
     /// Places the selected elements of a decoded chunk.
@@ -204,13 +235,13 @@ impl HostReader<'_> {
             return Ok(job.bytes(plan));
         }
         self.bound.note_read(job);
-        match job.whole(plan) {
-            Some(target) if matches!(self.bound.conversion, TypeConversion::Copy) => {
+        match self.target(job) {
+            Some(target) => {
                 // SAFETY: the jobs' elements are disjoint, and this is their only slice.
                 let output = unsafe { self.memory.slice_mut(target, job.decoded_size) };
                 self.decode(job, stored, output, scratch)?;
             }
-            _ => {
+            None => {
                 let output = decoded.room(length)?;
                 self.decode(job, stored, output, scratch)?;
                 self.place(job, output);

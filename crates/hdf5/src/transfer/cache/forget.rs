@@ -18,9 +18,11 @@ pub unsafe fn forget(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
         // SAFETY: the caller may call HDF5.
         let session = unsafe { Session::begin(hdf5) };
         virtual_fits::forget();
-        let file = FileInfo::of(&session, object)?;
-        if let Some(reader) = file.descriptor.and_then(identity_of) {
-            virtual_sources::forget(Some(reader));
+        if virtual_sources::are_known() {
+            let file = FileInfo::of(&session, object)?;
+            if let Some(reader) = file.descriptor.and_then(identity_of) {
+                virtual_sources::forget(Some(reader));
+            }
         }
         files::forget_file(&session, object)
     })

@@ -91,6 +91,11 @@ pub(in crate::transfer) fn of(
     Some(new)
 }
 
+/// Returns whether any source has an entry.
+pub(super) fn are_known() -> bool {
+    !sources().is_empty()
+}
+
 /// Drops the entries of the sources of virtual datasets in a file; all entries if it is `None`.
 pub(in crate::transfer) fn forget(reader: Option<Identity>) {
     let mut sources = sources();

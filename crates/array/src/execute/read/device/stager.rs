@@ -229,7 +229,7 @@ impl<'a> Stager<'a> {
         let (at, way) = self.room_for(number, job, length as usize, 0, lent)?;
         let output = &mut self.slots.bytes()[at..at + length as usize];
         let counters = self.share.counters();
-        bound.fetch_into(job, counters, output)?;
+        bound.fetch_into((job, from), counters, output)?;
         let selected = job.bytes(&bound.plan);
         counters.moved(Path::StagedBuffered, selected);
         bound.count(job, counters);
