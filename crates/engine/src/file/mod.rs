@@ -519,7 +519,10 @@ impl File {
 
     /// Bytes of which memory addresses of O_DIRECT must be multiples.
     pub(crate) fn direct_memory_alignment(&self) -> u64 {
-        self.system().direct.map_or(1, |d| u64::from(d.memory)).max(1)
+        self.system()
+            .direct
+            .map_or(1, |d| u64::from(d.memory))
+            .max(1)
     }
 
     /// Checks that the file is open for this operation.
