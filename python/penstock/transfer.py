@@ -359,7 +359,7 @@ def stream_flags(stream: int | None, *, explicit: bool) -> int:
     return request.AFTER_STREAM | (request.STREAM_WAITS if explicit else 0)
 
 
-_LAST_OFFSET = (1 << 63) - 1
+LAST_OFFSET = (1 << 63) - 1
 
 
 def offset_of(offset: SupportsIndex) -> int:
@@ -367,7 +367,7 @@ def offset_of(offset: SupportsIndex) -> int:
     start = operator.index(offset)
     if start < 0:
         raise InvalidError(f"offset {offset} is negative")
-    if start > _LAST_OFFSET:
+    if start > LAST_OFFSET:
         raise EndOfFileError(f"no file reaches to offset {offset}")
     return start
 
