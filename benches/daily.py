@@ -116,6 +116,10 @@ def is_equal(found: Any, expected: Any) -> bool:
     """Whether two results are the same values; one that is ``None`` is not compared."""
     if expected is None:
         return True
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and is_equal([*found.values()], [*expected.values()])
+    if hasattr(expected, "detach"):  # a tensor of torch
+        return is_equal(found.numpy(), expected.numpy())
     if isinstance(expected, (list, tuple)):
         return all(map(is_equal, found, expected)) and len(found) == len(expected)
     if not isinstance(expected, np.ndarray):
