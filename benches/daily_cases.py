@@ -364,3 +364,74 @@ def _plain(folder: Path, files: ExitStack) -> Cases:
         return [np.frombuffer(read(4096, offset), "f4") for offset, _, _ in offsets]
 
     yield Case("load_many of 500 x 4 KiB", partial(ps.load_many, path, offsets), pread, "pread")
+
+
+@_group("safetensors")
+def _safetensors(folder: Path, files: ExitStack) -> Cases:
+    try:
+        import safetensors
+        import safetensors.torch as theirs
+        import torch
+    except ImportError:
+        return
+    from penstock.torch import safetensors as ours
+
+    path, copy = folder / "daily.safetensors", folder / "daily-saved.safetensors"
+    tensors = {f"layer.{number}.weight": torch.arange(1024.0) + number for number in range(8)}
+    theirs.save_file(tensors, path)
+    name = "layer.3.weight"
+
+    def opened(module: Any, framework: str, what: Callable[[Any], Any]) -> Any:
+        with module.safe_open(path, framework) as file:
+            return what(file)
+
+    for framework in ("np", "pt"):
+        for what, call in {
+            "keys": lambda file: sorted(file.keys()),
+            "one tensor of 4 KiB": lambda file: file.get_tensor(name),
+        }.items():
+            both = (partial(opened, module, framework, call) for module in (ours, safetensors))
+            yield Case(f"open, {what}, {framework}", *both, "safetensors")
+    both = (partial(module.load_file, path) for module in (ours, theirs))
+    yield Case("load_file of 8 x 4 KiB", *both, "safetensors")
+    both = (partial(module.save_file, tensors, copy) for module in (ours, theirs))
+    yield Case("save_file of 8 x 4 KiB", *both, "safetensors", DOES_LESS)
+    many = folder / "daily-many.safetensors"
+    names = [f"tensor.{number}" for number in range(5000)]
+    theirs.save_file({name: torch.full((16,), 1.0) for name in names}, many)
+    for framework in ("np", "pt"):
+        both = (
+            partial(
+                lambda file: [file.get_tensor(name) for name in names][-1],
+                files.enter_context(module.safe_open(many, framework)),
+            )
+            for module in (ours, safetensors)
+        )
+        yield Case(f"get_tensor of 5,000 x 64 B, {framework}", *both, "safetensors")
+
+
+@_group("samples for torch")
+def _samples(folder: Path, files: ExitStack) -> Cases:
+    try:
+        import torch
+    except ImportError:
+        return
+    from penstock.torch import HDF5Dataset
+
+    path = layouts(folder)
+    numbers = np.random.default_rng(4).permutation(_SHAPE[0])[:32].tolist()
+    file = files.enter_context(h5py.File(path))
+    for name in ("contiguous", "chunked", "gzip"):
+        ours, theirs = HDF5Dataset(path, {"x": name}, device="cpu"), file[name]
+
+        def mine(ours: Any = ours) -> Any:
+            return torch.utils.data.default_collate(ours.__getitems__(numbers))
+
+        def sample(number: int, theirs: Any = theirs) -> dict[str, Any]:
+            return {"x": torch.from_numpy(theirs[number])}
+
+        def batch(sample: Any = sample) -> dict[str, Any]:
+            return torch.utils.data.default_collate([sample(number) for number in numbers])
+
+        yield Case(f"{name}, dataset[i]", partial(ours.__getitem__, 77), partial(sample, 77))
+        yield Case(f"{name}, batch of 32", mine, batch)

@@ -2,6 +2,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import Self
 
 class Library:
     def __init__(
@@ -11,6 +12,7 @@ class Library:
         start: int,
         write: int,
         shape: int,
+        files: tuple[int, ...],
         sizes: tuple[int, ...],
         fallback: tuple[int, ...],
         options: Callable[[], tuple[Any, ...]],
@@ -22,6 +24,20 @@ class Library:
         device_array: type,
         view: type,
     ) -> None: ...
+
+class File:
+    def __new__(cls, library: Library, path: Any, flags: int) -> Self: ...
+    @property
+    def number(self) -> int: ...
+    def fill(self, out: Any, offset: int, options: int, at_once: int) -> bool: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: Any) -> None: ...
+
+def load(
+    library: Library, path: Any, out: Any, offset: int, options: int, at_once: int
+) -> bool: ...
+def save(library: Library, path: Any, array: Any, options: int, at_once: int) -> bool: ...
 
 class Elements:
     @property

@@ -167,3 +167,8 @@ def text(string: CData) -> str:
 def pointer(address: int) -> CData:
     """Return an address as ``void *``."""
     return ffi.cast("void *", address)
+
+
+def address(value: CData) -> int:
+    """Return the address of a function, or the one that a pointer has."""
+    return int(ffi.cast("uintptr_t", value))

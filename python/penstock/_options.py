@@ -71,8 +71,10 @@ def options(**keys: Unpack[OptionKeys]) -> Iterator[None]:
 
 def resolve(keys: Mapping[str, Any]) -> CData:
     """Return the ``penstock_options *`` of a call with these keyword arguments; NULL for none."""
-    current = _current.get()
-    return _parse(_merge(current, keys) if keys else current)
+    items = _current.get()
+    if keys:
+        items = _merge(items, keys)
+    return _parse(items) if items else NULL
 
 
 current: Final = _current.get

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path as FilePath
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from penstock._native import NULL, CData, ffi, lib
+from penstock._core import File
+from penstock._native import CData, ffi, lib
 from penstock.errors import InvalidError, check
+from penstock.native_calls import library
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Path: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
@@ -33,28 +38,26 @@ def path_of_new(path: Path) -> FilePath:
     return FilePath(name)
 
 
-class NativeFile:
+class NativeFile(File):
     """An open file. :meth:`close` closes it, as does the end of its last reference.
+
+    In a forked child, nothing closes the files of its parent.
 
     Args:
         path: The file, or an open descriptor, which the caller closes.
         flags: :data:`READ`, :data:`WRITE` and so on; a descriptor must be open for them.
     """
 
-    __slots__ = ("__weakref__", "_close", "_opened", "handle")
+    __slots__ = ()
 
-    handle: CData
+    def __new__(cls, path: Path | int, flags: int) -> Self:
+        """Open the file."""
+        return super().__new__(cls, library(), path, flags)
 
-    def __init__(self, path: Path | int, flags: int) -> None:
-        # The native call stores the handle where its native destructor finds it, whatever
-        # interrupts the rest. In a forked child, it closes nothing of its parent.
-        self._opened = ffi.gc(ffi.new("penstock_file **"), lib.penstock_file_release)
-        self._close = lib.penstock_close  # in a forked child, it closes nothing of its parent
-        if isinstance(path, int):
-            check(lib.penstock_open_descriptor(path, flags, NULL, self._opened))
-        else:
-            check(lib.penstock_open(encode(path), flags, NULL, self._opened))
-        self.handle = self._opened[0]
+    @property
+    def handle(self) -> CData:
+        """The ``penstock_file *``."""
+        return ffi.cast("penstock_file *", self.number)
 
     def size(self) -> int:
         """Return the length of the file in bytes."""
@@ -71,13 +74,3 @@ class NativeFile:
     def sync(self) -> None:
         """Flush data and size to the medium."""
         check(lib.penstock_sync(self.handle))
-
-    def close(self) -> None:
-        """Wait for the file's requests and close it. Closing again does nothing."""
-        self._close(self._opened[0])  # rejects a handle that is already closed
-
-    def __enter__(self) -> NativeFile:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()

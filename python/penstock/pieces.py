@@ -126,17 +126,23 @@ class _Loading:
     def __init__(
         self, pieces: Iterable[Any], device: Device, after: int | None, *, blocking: bool
     ) -> None:
-        given = [
-            _checked(piece, number) for number, piece in enumerate(listed(pieces, "pieces", _FORM))
-        ]
+        given = listed(pieces, "pieces", _FORM)
+        for number, piece in enumerate(given):
+            if type(piece) is not tuple or not 2 <= len(piece) <= 3:
+                _check(piece, number)
         self.arrays: list[Any] = [piece[1] if len(piece) == 2 else None for piece in given]
         self._copies: list[tuple[arrays.View, Callable[[], None] | None]] = []
         self.ranges = np.zeros(len(given), transfer.RANGE)
         self.ranges["offset"] = [_offset(piece[0], number) for number, piece in enumerate(given)]
         new: dict[Any, list[int]] = {}
+        shape = dtype = numbers = None
         for number, piece in enumerate(given):
             if len(piece) == 3:
-                new.setdefault(_new_array(piece, number), []).append(number)
+                # Neighbours often share the objects, which are then checked once.
+                if numbers is None or piece[1] is not shape or piece[2] is not dtype:
+                    numbers = new.setdefault(_new_array(piece, number), [])
+                    shape, dtype = piece[1:]
+                numbers.append(number)
                 continue
             try:
                 if blocking:
@@ -200,15 +206,16 @@ class _Loading:
             transfer.complete(view, copy_back)
 
 
-def _checked(piece: Any, number: int) -> Sequence[Any]:
+def _check(piece: Any, number: int) -> None:
     if not isinstance(piece, (tuple, list)) or len(piece) not in (2, 3):
         raise IncompatibleError(
             f"piece {number}: {described(piece)} is not a piece", remedy=f"give {_FORM}"
         )
-    return piece
 
 
 def _offset(offset: Any, number: int) -> int:
+    if type(offset) is int and 0 <= offset <= transfer.LAST_OFFSET:
+        return offset
     if not hasattr(offset, "__index__"):
         raise IncompatibleError(
             f"piece {number}: the offset {offset!r} is not an integer", remedy=f"give {_FORM}"

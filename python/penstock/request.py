@@ -8,15 +8,17 @@ import warnings
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from time import perf_counter_ns
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import ref
 
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock.ending import watch
 from penstock.errors import Error, InvalidError, WaitTimeout, check, failure
-from penstock.files import NativeFile
 from penstock.report import Report, from_native
 from penstock.request_group import RequestGroup
+
+if TYPE_CHECKING:
+    from penstock.files import NativeFile
 
 A = TypeVar("A")
 

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 import numpy as np
 
 from penstock import arrays, report, request
-from penstock._native import NULL, CData, ffi, lib, new_report, pointer
+from penstock._core import load as load_at_once
+from penstock._core import save as save_at_once
+from penstock._native import NULL, CData, address, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import EndOfFileError, Error, InvalidError, check
 from penstock.files import READ, NativeFile, Path, encode
+from penstock.native_calls import library
 from penstock.placement import HOST, Device, Library, allocate, parse_device, place
 from penstock.request import Request
 from penstock.request_group import RequestGroup
@@ -89,14 +92,20 @@ def load(
     native_options = resolve(options)
     start = offset_of(offset)
     device = place(device, like, pin, out)
+    if out is not None and dtype is shape is device is after is None:
+        at = _address_of(native_options)
+        if load_at_once(library(), path, out, start, at, AT_ONCE):
+            return out
     with NativeFile(path, READ) as file:
         if out is None:
             out = _new_array(file, path, dtype, shape, start, device, after)
+            if after is None and fill(file, out, start, native_options):
+                return out
             view, copy_back = arrays.new(out, after), None
         else:
             check_device(out, device)
             view, copy_back = arrays.destination(out, after)
-        _check_shape(view, dtype, shape)
+            _check_shape(view, dtype, shape)
         read_into(file, view, start, native_options)
     complete(view, copy_back)
     return out
@@ -139,13 +148,11 @@ def save(
     >>> ps.save("w.bin", t, durable=True)
     """
     native_options = resolve(options)
-    view = arrays.source(array, stream_handle(stream))
-    if view.stream is None and view.nbytes <= AT_ONCE:
-        done = new_report()
-        source = pointer(view.pointer)
-        check(lib.penstock_save(encode(path), source, view.nbytes, native_options, done))
-        report.remember(done)
-    else:
+    after, at = stream_handle(stream), _address_of(native_options)
+    if after is None and save_at_once(library(), path, array, at, AT_ONCE):
+        return
+    view = arrays.source(array, after)
+    if not save_at_once(library(), path, view, at, AT_ONCE):
         finish(_save_request(path, view, native_options, array, flags=request.CALLER_WAITS))
 
 
@@ -217,25 +224,24 @@ def save_async(
     return _save_request(path, view, resolve(options), array, explicit=stream is not None)
 
 
-def read_into(file: NativeFile, view: arrays.View, offset: int, options: CData) -> None:
-    """Fill contiguous memory from a file, starting at ``offset``."""
-    if view.stream is None and view.nbytes <= AT_ONCE:
-        done = new_report()
-        check(
-            lib.penstock_read(
-                file.handle, pointer(view.pointer), view.nbytes, offset, options, done
-            )
-        )
-        report.remember(done)
-    else:
-        move(
-            file,
-            request.READ,
-            request.one_range(offset, view.pointer, view.nbytes),
-            1,
-            view,
-            options,
-        )
+def read_into(file: NativeFile, out: Any, offset: int, options: CData) -> None:
+    """Fill the memory of a view, or a C-contiguous array of NumPy, from a file."""
+    if not fill(file, out, offset, options):
+        view = out if isinstance(out, arrays.View) else arrays.view(out)
+        ranges = request.one_range(offset, view.pointer, view.nbytes)
+        move(file, request.READ, ranges, 1, view, options)
+
+
+def fill(file: NativeFile, out: Any, offset: int, options: CData) -> bool:
+    """Fill an array, or the memory of a view, from a file by one call.
+
+    Returns false if that takes more: see ``File.fill``.
+    """
+    return file.fill(out, offset, _address_of(options), AT_ONCE)
+
+
+def _address_of(options: CData) -> int:
+    return 0 if options is NULL else address(options)
 
 
 def move(
@@ -353,7 +359,7 @@ def stream_flags(stream: int | None, *, explicit: bool) -> int:
     return request.AFTER_STREAM | (request.STREAM_WAITS if explicit else 0)
 
 
-_LAST_OFFSET = (1 << 63) - 1
+LAST_OFFSET = (1 << 63) - 1
 
 
 def offset_of(offset: SupportsIndex) -> int:
@@ -361,7 +367,7 @@ def offset_of(offset: SupportsIndex) -> int:
     start = operator.index(offset)
     if start < 0:
         raise InvalidError(f"offset {offset} is negative")
-    if start > _LAST_OFFSET:
+    if start > LAST_OFFSET:
         raise EndOfFileError(f"no file reaches to offset {offset}")
     return start
 

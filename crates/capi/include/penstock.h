@@ -278,6 +278,10 @@ PENSTOCK_API int penstock_readv(penstock_file *file, const penstock_range *range
                                 const penstock_options *options, penstock_report *report);
 PENSTOCK_API int penstock_writev(penstock_file *file, const penstock_range *ranges, size_t count,
                                  const penstock_options *options, penstock_report *report);
+/* Opens a file, does what penstock_read does, and closes the file. For a small read, that takes about two
+ * thirds of the time of the three calls. */
+PENSTOCK_API int penstock_load(const char *path, void *buffer, uint64_t length, uint64_t offset,
+                               const penstock_options *options, penstock_report *report);
 
 /* A write that fails or is cancelled may have written any part of its ranges but changes nothing else:
  * it preserves bytes that other calls or processes write to the file at the same time. If its

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
-use penstock_engine::request::{Order, run, save};
+use penstock_engine::request::{Order, load, run, save};
 use penstock_engine::{Extent, refuse_fork};
 
 use crate::arguments::{list, path_of};
@@ -77,6 +77,30 @@ read_and_write! {
             transfer(file, operation, extents, options, report)
         })
     }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_load(
+    path: *const c_char,
+    buffer: *mut c_void,
+    length: u64,
+    offset: u64,
+    options: *const COptions,
+    report: *mut CReport,
+) -> c_int {
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        refuse_fork()?;
+        check_size(report)?;
+        let extent = Extent {
+            offset,
+            length,
+            memory: buffer as usize,
+        };
+        let done = load(path_of(path, "path")?, extent, options::read(options)?)?;
+        report::write(report, &done);
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]

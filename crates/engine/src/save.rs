@@ -253,16 +253,16 @@ fn unnamed(folder: RawFd) -> io::Result<Option<OwnedFd>> {
         Err(e) if is_unable(&e) || e.raw_os_error() == Some(libc::EISDIR) => return Ok(None),
         Err(e) => return Err(e),
     };
-    let entry = entry_of(opened.as_raw_fd());
-    if open_in(libc::AT_FDCWD, &entry, libc::O_PATH | libc::O_NOFOLLOW, 0).is_err() {
-        return Ok(None);
-    }
     // A descriptor keeps O_TMPFILE in its flags, for which cuFile rejects it. A second descriptor
-    // is without. It does not open where the umask denies the owner access; only cuFile is
-    // unavailable then.
-    Ok(Some(
-        open_in(libc::AT_FDCWD, &entry, flags, 0).unwrap_or(opened),
-    ))
+    // is without.
+    let entry = entry_of(opened.as_raw_fd());
+    if let Ok(again) = open_in(libc::AT_FDCWD, &entry, flags, 0) {
+        return Ok(Some(again));
+    }
+    // It does not open where the umask denies the owner access; only cuFile is unavailable then.
+    // Without /proc, the file could not be named.
+    let linked = open_in(libc::AT_FDCWD, &entry, libc::O_PATH | libc::O_NOFOLLOW, 0);
+    Ok(linked.is_ok().then_some(opened))
 }
 
 #[cfg(test)]

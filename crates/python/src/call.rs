@@ -1,6 +1,7 @@
 //! Calls of the C API.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::transmute;
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -71,6 +72,83 @@ type Write = unsafe extern "C" fn(
 /// `penstock_reader_shape`
 type Shape = unsafe extern "C" fn(reader: *mut c_void, rank: c_int, lengths: *mut u64) -> c_int;
 
+/// `penstock_open`
+type Open = unsafe extern "C" fn(
+    path: *const c_char,
+    flags: c_int,
+    options: *const c_void,
+    file: *mut *mut c_void,
+) -> c_int;
+
+/// `penstock_open_descriptor`
+type OpenDescriptor = unsafe extern "C" fn(
+    descriptor: c_int,
+    flags: c_int,
+    options: *const c_void,
+    file: *mut *mut c_void,
+) -> c_int;
+
+/// `penstock_close`
+type Close = unsafe extern "C" fn(file: *mut c_void) -> c_int;
+
+/// `penstock_read`
+type ReadFile = unsafe extern "C" fn(
+    file: *mut c_void,
+    buffer: *mut c_void,
+    length: u64,
+    offset: u64,
+    options: *const c_void,
+    report: *mut u64,
+) -> c_int;
+
+/// `penstock_load`
+type Load = unsafe extern "C" fn(
+    path: *const c_char,
+    buffer: *mut c_void,
+    length: u64,
+    offset: u64,
+    options: *const c_void,
+    report: *mut u64,
+) -> c_int;
+
+/// `penstock_save`
+type Save = unsafe extern "C" fn(
+    path: *const c_char,
+    buffer: *const c_void,
+    length: u64,
+    options: *const c_void,
+    report: *mut u64,
+) -> c_int;
+
+/// The functions for files.
+pub(crate) struct FileFunctions {
+    pub(crate) open: Open,
+    pub(crate) open_descriptor: OpenDescriptor,
+    pub(crate) close: Close,
+    pub(crate) read: ReadFile,
+    pub(crate) load: Load,
+    pub(crate) save: Save,
+}
+
+impl FileFunctions {
+    /// # Safety
+    /// The addresses are those of `penstock_open`, `penstock_open_descriptor`, `penstock_close`,
+    /// `penstock_read`, `penstock_load` and `penstock_save` of a library that is never unloaded.
+    unsafe fn at([open, open_descriptor, close, read, load, save]: [usize; 6]) -> FileFunctions {
+        // SAFETY: by contract of this function.
+        unsafe {
+            FileFunctions {
+                open: transmute::<usize, Open>(open),
+                open_descriptor: transmute::<usize, OpenDescriptor>(open_descriptor),
+                close: transmute::<usize, Close>(close),
+                read: transmute::<usize, ReadFile>(read),
+                load: transmute::<usize, Load>(load),
+                save: transmute::<usize, Save>(save),
+            }
+        }
+    }
+}
+
 /// A loaded libpenstock.so, with Python's handling of the results of its calls.
 ///
 /// Args:
@@ -78,6 +156,8 @@ type Shape = unsafe extern "C" fn(reader: *mut c_void, rank: c_int, lengths: *mu
 ///     start: The address of `penstock_reader_start`.
 ///     write: The address of `penstock_reader_write`.
 ///     shape: The address of `penstock_reader_shape`.
+///     files: The addresses of `penstock_open`, `penstock_open_descriptor`, `penstock_close`,
+///         `penstock_read`, `penstock_load` and `penstock_save`.
 ///     sizes: The sizes of `penstock_axis`, `penstock_selection`, `penstock_array` and `penstock_report`.
 ///     fallback: The statuses of reads that the fallback path carries out.
 ///     options: Returns the options of the thread or task, a tuple.
@@ -95,6 +175,7 @@ pub(crate) struct Library {
     start: Start,
     write: Write,
     shape: Shape,
+    pub(crate) files: FileFunctions,
     report_size: usize,
     fallback: Vec<c_int>,
     options: Py<PyAny>,
@@ -108,12 +189,13 @@ pub(crate) struct Library {
 impl Library {
     #[new]
     #[allow(clippy::too_many_arguments)] // They are named where Python calls.
-    #[pyo3(signature = (*, read, start, write, shape, sizes, fallback, options, parse, check, remember, note_write, torch_stream, device_array, view))]
+    #[pyo3(signature = (*, read, start, write, shape, files, sizes, fallback, options, parse, check, remember, note_write, torch_stream, device_array, view))]
     fn new(
         read: usize,
         start: usize,
         write: usize,
         shape: usize,
+        files: [usize; 6],
         sizes: (usize, usize, usize, usize),
         fallback: Vec<c_int>,
         options: Py<PyAny>,
@@ -135,6 +217,7 @@ impl Library {
             || start == 0
             || write == 0
             || shape == 0
+            || files.contains(&0)
             || ours != (axis, selection, array)
             || report_size < size_of::<u64>()
         {
@@ -144,13 +227,15 @@ impl Library {
         }
         Ok(Library {
             // SAFETY: by contract, the address of that function, of a library that is never unloaded.
-            read: unsafe { std::mem::transmute::<usize, Read>(read) },
+            read: unsafe { transmute::<usize, Read>(read) },
             // SAFETY: as above.
-            start: unsafe { std::mem::transmute::<usize, Start>(start) },
+            start: unsafe { transmute::<usize, Start>(start) },
             // SAFETY: as above.
-            write: unsafe { std::mem::transmute::<usize, Write>(write) },
+            write: unsafe { transmute::<usize, Write>(write) },
             // SAFETY: as above.
-            shape: unsafe { std::mem::transmute::<usize, Shape>(shape) },
+            shape: unsafe { transmute::<usize, Shape>(shape) },
+            // SAFETY: as above.
+            files: unsafe { FileFunctions::at(files) },
             report_size,
             fallback,
             options,
@@ -200,7 +285,7 @@ impl Library {
         let (options, _kept) = self.options(py, to)?;
         let array = array_of(selected, to.address, to.element);
         let (selection, array) = (&selected.selection, &array);
-        let mut report = Report::empty(self.report_size);
+        let mut report = self.empty_report();
         let read = self.read;
         let (stream, flags, place) = (to.stream, to.flags, report.place().expose_provenance());
         let call = move |flags: c_int| {
@@ -238,10 +323,7 @@ impl Library {
         if self.fallback.contains(&status) {
             return Ok(None);
         }
-        if status != 0 {
-            self.check.call1(py, (status,))?;
-        }
-        Ok(Some(report))
+        self.check(py, status).map(|()| Some(report))
     }
 
     /// Writes by a `penstock_reader *` from memory in C order, of elements of an HDF5 type. The caller holds
@@ -258,7 +340,7 @@ impl Library {
     ) -> PyResult<Option<Report>> {
         let array = array_of(selected, address, element);
         let (selection, array) = (&selected.selection, &array);
-        let mut report = Report::empty(self.report_size);
+        let mut report = self.empty_report();
         let (write, place) = (self.write, report.place().expose_provenance());
         let call = move || {
             // SAFETY: the structs outlive the call; the caller vouches for the memory. The library rejects a
@@ -278,10 +360,7 @@ impl Library {
         // SAFETY: room for as many lengths as are passed; the library rejects a reader that is closed.
         let status =
             unsafe { (self.shape)(reader as *mut c_void, rank as c_int, lengths.as_mut_ptr()) };
-        if status != 0 {
-            self.check.call1(py, (status,))?;
-        }
-        Ok(lengths)
+        self.check(py, status).map(|()| lengths)
     }
 
     /// Starts a read by a `penstock_reader *`, without the GIL, and stores its `penstock_request *`
@@ -339,9 +418,22 @@ impl Library {
         }
     }
 
+    /// Raises the error of a status that is not 0.
+    pub(crate) fn check(&self, py: Python<'_>, status: c_int) -> PyResult<()> {
+        if status != 0 {
+            self.check.call1(py, (status,))?;
+        }
+        Ok(())
+    }
+
+    /// Returns a report for a call to fill.
+    pub(crate) fn empty_report(&self) -> Report {
+        Report::empty(self.report_size)
+    }
+
     /// Stores the report of a read of no elements.
     pub(crate) fn remember_nothing(&self, py: Python<'_>) -> PyResult<()> {
-        self.remember(py, Report::empty(self.report_size))
+        self.remember(py, self.empty_report())
     }
 
     /// Stores a report as the last one of the thread or task.

@@ -168,17 +168,18 @@ impl Tensor {
         }
     }
 
-    /// Returns the address of the first element if the array has this shape, which is not empty, and
-    /// is in C order.
+    /// Returns the address of the first element if the array is in C order, has elements, and has this shape, if one
+    /// is given.
     ///
     /// # Safety
     /// As for [`describe`](Self::describe).
-    pub(crate) unsafe fn address_in_c_order(&self, shape: &[u64]) -> Option<usize> {
-        if usize::try_from(self.dimensions) != Ok(shape.len()) || self.data.is_null() {
+    pub(crate) unsafe fn address_in_c_order(&self, shape: Option<&[u64]>) -> Option<usize> {
+        let rank = usize::try_from(self.dimensions).ok()?;
+        if shape.is_some_and(|shape| shape.len() != rank) || self.data.is_null() {
             return None;
         }
         let mut step = 1;
-        for (at, length) in shape.iter().map(|length| *length as i64).enumerate().rev() {
+        for at in (0..rank).rev() {
             // SAFETY: by contract of this function.
             let (ours, stride) = unsafe {
                 let is_given = !self.strides.is_null();
@@ -189,10 +190,11 @@ impl Tensor {
                 };
                 (*self.shape.add(at), stride)
             };
-            if ours != length || (length != 1 && stride != step) {
+            let is_same = shape.is_none_or(|shape| shape[at] == ours as u64);
+            if !is_same || (ours != 1 && stride != step) {
                 return None;
             }
-            step *= length;
+            step *= ours;
         }
         Some(self.data.expose_provenance() + self.byte_offset as usize)
     }
@@ -202,11 +204,6 @@ impl Tensor {
         /// `kDLComplex`
         const COMPLEX: u8 = 5;
         self.dtype.code == COMPLEX
-    }
-
-    /// Returns the bytes of an element.
-    pub(crate) fn itemsize(&self) -> usize {
-        (usize::from(self.dtype.bits) * usize::from(self.dtype.lanes)).div_ceil(8)
     }
 
     /// # Safety

@@ -4,6 +4,7 @@
 //!   the interpreter. They call the C API as any client does: Python passes the addresses of
 //!   `penstock_reader_read` and `penstock_reader_start` to the module, which links nothing of
 //!   Penstock.
+//! - Files, which it opens, reads, replaces and closes by the C API as above.
 //! - The argument of `dataset[...]`, parsed once for small reads and for all others.
 //! - Arrays that small reads fill: NumPy's, torch's by DLPack's exchange API for C, and ours.
 //! - Capsules of DLPack, whose destructors must not run Python code, and arrays of many of them.
@@ -13,6 +14,7 @@
 
 mod call;
 mod dlpack;
+mod file;
 mod gil;
 mod index;
 mod memory;
@@ -29,6 +31,8 @@ mod _core {
     use crate::call::Library;
     #[pymodule_export]
     use crate::dlpack::{export_array, import_arrays, read_capsule};
+    #[pymodule_export]
+    use crate::file::{File, load, save};
     #[pymodule_export]
     use crate::index::{Elements, elements};
     #[pymodule_export]

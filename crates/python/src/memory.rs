@@ -1,13 +1,14 @@
 //! Arrays that a read fills, described in well under a microsecond.
 
+use std::ffi::c_int;
 use std::ptr::{null_mut, with_exposed_provenance};
 
 use numpy::npyffi::{NPY_ARRAY_CARRAY, NPY_ARRAY_CARRAY_RO, PyArrayObject};
-use numpy::{PyUntypedArray, PyUntypedArrayMethods};
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::dlpack::{self, ExchangeApi, Tensor};
 
@@ -15,6 +16,7 @@ use crate::dlpack::{self, ExchangeApi, Tensor};
 pub(crate) struct Memory<'py> {
     /// The address of the first element; the rest follow it in C order.
     pub(crate) address: usize,
+    pub(crate) bytes: u64,
     /// The type of an element: that of NumPy or torch, or an `ElementType`.
     pub(crate) dtype: Bound<'py, PyAny>,
     pub(crate) is_on_gpu: bool,
@@ -64,15 +66,33 @@ impl Classes {
         }
     }
 
-    /// Describes an array that can be filled, is in C order and has this shape. Returns `None` for
-    /// any other object.
+    /// Describes an array that can be filled, is in C order and has this shape, if one is given. Returns
+    /// `None` for any other object.
     pub(crate) fn describe<'py>(
         &self,
         array: &Bound<'py, PyAny>,
-        shape: &[u64],
+        shape: Option<&[u64]>,
+    ) -> PyResult<Option<Memory<'py>>> {
+        self.with_flags(array, shape, NPY_ARRAY_CARRAY)
+    }
+
+    /// As [`describe`](Self::describe), for an array that may be read-only.
+    pub(crate) fn describe_source<'py>(
+        &self,
+        array: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Memory<'py>>> {
+        self.with_flags(array, None, NPY_ARRAY_CARRAY_RO)
+    }
+
+    /// Describes an array. One of NumPy needs the flags.
+    fn with_flags<'py>(
+        &self,
+        array: &Bound<'py, PyAny>,
+        shape: Option<&[u64]>,
+        flags: c_int,
     ) -> PyResult<Option<Memory<'py>>> {
         if let Ok(array) = array.cast_exact::<PyUntypedArray>() {
-            return Ok(of_numpy(array, shape));
+            return Ok(of_numpy(array, shape, flags));
         }
         let class = array.get_type();
         if class.is(&self.device_array) {
@@ -156,7 +176,7 @@ impl Classes {
     fn of_tensor<'py>(
         &self,
         tensor: &Bound<'py, PyAny>,
-        shape: &[u64],
+        shape: Option<&[u64]>,
         api: usize,
     ) -> PyResult<Option<Memory<'py>>> {
         let py = tensor.py();
@@ -201,7 +221,12 @@ impl Classes {
         let Some(address) = (unsafe { described.address_in_c_order(shape) }) else {
             return Ok(None);
         };
-        let bytes = shape.iter().product::<u64>() as usize * described.itemsize();
+        let [length, itemsize] = [intern!(py, "numel"), intern!(py, "element_size")].map(|name| {
+            tensor
+                .call_method0(name)
+                .and_then(|number| number.extract::<usize>())
+        });
+        let bytes = length? * itemsize?;
         if !is_in_storage(tensor, address, bytes)? || self.has_levels(py)? {
             return Ok(None);
         }
@@ -225,6 +250,7 @@ impl Classes {
         };
         Ok(Some(Memory {
             address,
+            bytes: bytes as u64,
             dtype,
             is_on_gpu,
             stream,
@@ -256,30 +282,49 @@ fn exchange_api(class: &Bound<'_, PyType>) -> usize {
     })
 }
 
-fn of_numpy<'py>(array: &Bound<'py, PyUntypedArray>, shape: &[u64]) -> Option<Memory<'py>> {
-    let lengths = array.shape().iter().map(|length| *length as u64);
-    // SAFETY: the pointer is to a live array.
-    let flags = unsafe { (*array.as_array_ptr()).fields.flags };
-    let is_plain = flags & NPY_ARRAY_CARRAY == NPY_ARRAY_CARRAY;
-    (is_plain && lengths.eq(shape.iter().copied())).then(|| Memory {
+fn of_numpy<'py>(
+    array: &Bound<'py, PyUntypedArray>,
+    shape: Option<&[u64]>,
+    flags: c_int,
+) -> Option<Memory<'py>> {
+    let dtype = array.dtype();
+    let is_same = shape.is_none_or(|shape| has_lengths(array, shape));
+    (is_same && has_flags(array, flags) && !dtype.has_object()).then(|| Memory {
         address: address_of(array),
-        dtype: array.dtype().into_any(),
+        bytes: (array.len() * dtype.itemsize()) as u64,
+        dtype: dtype.into_any(),
         is_on_gpu: false,
         stream: None,
         is_tensor: false,
     })
 }
 
-/// Returns the address of an array of this shape from which elements can be copied in C order.
-pub(crate) fn source_in_c_order(array: &Bound<'_, PyUntypedArray>, shape: &[u64]) -> Option<usize> {
+fn has_lengths(array: &Bound<'_, PyUntypedArray>, shape: &[u64]) -> bool {
     let lengths = array.shape().iter().map(|length| *length as u64);
-    // SAFETY: the pointer is to a live array.
-    let flags = unsafe { (*array.as_array_ptr()).fields.flags };
-    let is_plain = flags & NPY_ARRAY_CARRAY_RO == NPY_ARRAY_CARRAY_RO;
-    (is_plain && lengths.eq(shape.iter().copied())).then(|| address_of(array))
+    lengths.eq(shape.iter().copied())
 }
 
-fn has_shape(lengths: &Bound<'_, PyAny>, shape: &[u64]) -> PyResult<bool> {
+fn has_flags(array: &Bound<'_, PyUntypedArray>, flags: c_int) -> bool {
+    // SAFETY: the pointer is to a live array.
+    unsafe { (*array.as_array_ptr()).fields.flags & flags == flags }
+}
+
+/// Returns the address of an array of this shape from which elements can be copied in C order.
+pub(crate) fn source_in_c_order(array: &Bound<'_, PyUntypedArray>, shape: &[u64]) -> Option<usize> {
+    let is_plain = has_flags(array, NPY_ARRAY_CARRAY_RO) && has_lengths(array, shape);
+    is_plain.then(|| address_of(array))
+}
+
+/// Returns whether the attribute `name` of an array is this shape, if one is given.
+fn has_shape(
+    array: &Bound<'_, PyAny>,
+    name: &Bound<'_, PyString>,
+    shape: Option<&[u64]>,
+) -> PyResult<bool> {
+    let Some(shape) = shape else {
+        return Ok(true);
+    };
+    let lengths = array.getattr(name)?;
     let lengths = lengths.cast::<PyTuple>()?;
     let mut pairs = lengths.iter().zip(shape);
     let is_same = pairs.all(|(ours, given)| ours.extract::<u64>().is_ok_and(|ours| ours == *given));
@@ -288,17 +333,18 @@ fn has_shape(lengths: &Bound<'_, PyAny>, shape: &[u64]) -> PyResult<bool> {
 
 /// Describes a `penstock.arrays.View` of memory that may be written to. Returns `None` for host memory that a
 /// stream uses.
-fn of_view<'py>(view: &Bound<'py, PyAny>, shape: &[u64]) -> PyResult<Option<Memory<'py>>> {
+fn of_view<'py>(view: &Bound<'py, PyAny>, shape: Option<&[u64]>) -> PyResult<Option<Memory<'py>>> {
     let py = view.py();
     let is_in_c_order = view.getattr(intern!(py, "strides"))?.is_none();
     let is_on_gpu = view.getattr(intern!(py, "device"))?.extract::<i32>()? >= 0;
     let stream: Option<usize> = view.getattr(intern!(py, "stream"))?.extract()?;
     let is_ordered = is_on_gpu || stream.is_none();
-    if !is_in_c_order || !is_ordered || !has_shape(&view.getattr(intern!(py, "shape"))?, shape)? {
+    if !is_in_c_order || !is_ordered || !has_shape(view, intern!(py, "shape"), shape)? {
         return Ok(None);
     }
     Ok(Some(Memory {
         address: view.getattr(intern!(py, "pointer"))?.extract()?,
+        bytes: view.getattr(intern!(py, "nbytes"))?.extract()?,
         dtype: view.getattr(intern!(py, "dtype"))?,
         is_on_gpu,
         stream,
@@ -307,13 +353,17 @@ fn of_view<'py>(view: &Bound<'py, PyAny>, shape: &[u64]) -> PyResult<Option<Memo
 }
 
 /// No library has queued work on the memory of a `DeviceArray`.
-fn of_device_array<'py>(array: &Bound<'py, PyAny>, shape: &[u64]) -> PyResult<Option<Memory<'py>>> {
+fn of_device_array<'py>(
+    array: &Bound<'py, PyAny>,
+    shape: Option<&[u64]>,
+) -> PyResult<Option<Memory<'py>>> {
     let py = array.py();
-    if !has_shape(&array.getattr(intern!(py, "_shape"))?, shape)? {
+    if !has_shape(array, intern!(py, "_shape"), shape)? {
         return Ok(None);
     }
     Ok(Some(Memory {
         address: array.getattr(intern!(py, "_pointer"))?.extract()?,
+        bytes: array.getattr(intern!(py, "nbytes"))?.extract()?,
         dtype: array
             .getattr(intern!(py, "_element"))?
             .getattr(intern!(py, "numpy"))?,

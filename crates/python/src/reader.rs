@@ -360,7 +360,7 @@ impl Reader {
             return Ok(None);
         };
         let classes = &self.library.get().classes;
-        let Some(memory) = classes.describe(out, selected.shape())? else {
+        let Some(memory) = classes.describe(out, Some(selected.shape()))? else {
             return Ok(None);
         };
         let Some(reader) = reader_of(readers, &memory.dtype)? else {

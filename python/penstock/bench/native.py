@@ -38,8 +38,10 @@ class Submitted:
 class OpenFile(NativeFile):
     """A file and the report of its last transfer."""
 
+    def __new__(cls, path: os.PathLike[str], flags: int = READ, **options: Any) -> OpenFile:
+        return super().__new__(cls, path, flags)
+
     def __init__(self, path: os.PathLike[str], flags: int = READ, **options: Any) -> None:
-        super().__init__(path, flags)
         self.options = resolve(options)
         self._report = new_report()
 

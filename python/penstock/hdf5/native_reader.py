@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from functools import cache
 from time import perf_counter_ns
 from typing import Any, Final
 from weakref import WeakSet, ref
@@ -16,9 +15,8 @@ from weakref import WeakSet, ref
 import numpy as np
 
 from penstock import arrays, frameworks, request, staging, transfer
-from penstock._core import Library, Reader, elements
-from penstock._native import NULL, CData, ffi, lib
-from penstock._options import address_of, current
+from penstock._core import Reader, elements
+from penstock._native import NULL, CData, address, ffi, lib
 from penstock.device_array import DeviceArray, element_of
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import check
@@ -31,36 +29,10 @@ from penstock.hdf5.conversions import (
 )
 from penstock.hdf5.library import lock
 from penstock.hdf5.selection import split
+from penstock.native_calls import FALLBACK_STATUSES, library
 from penstock.placement import Device, Placement, allocate, is_numpy, parse_device
 from penstock.records import in_c_order
-from penstock.report import remember
 from penstock.request import Request
-
-FALLBACK_STATUSES: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
-"""What a reader returns for reads of another kind, and in a forked child that has no library."""
-_STRUCTS: Final = ("penstock_axis", "penstock_selection", "penstock_array", "penstock_report")
-
-
-@cache
-def _library() -> Library:
-    """Return the library of this process."""
-    return Library(
-        read=int(ffi.cast("uintptr_t", lib.penstock_reader_read)),
-        start=int(ffi.cast("uintptr_t", lib.penstock_reader_start)),
-        write=int(ffi.cast("uintptr_t", lib.penstock_reader_write)),
-        shape=int(ffi.cast("uintptr_t", lib.penstock_reader_shape)),
-        sizes=tuple(ffi.sizeof(name) for name in _STRUCTS),
-        fallback=FALLBACK_STATUSES,
-        options=current,
-        parse=address_of,
-        check=check,
-        remember=remember,
-        note_write=frameworks.note_write,
-        torch_stream=frameworks.torch_stream,
-        device_array=DeviceArray,
-        view=arrays.View,
-    )
-
 
 _NUMBERS: Final = {
     (ord(letter), order, size): np.dtype(f"{'<>'[order]}{letter}{size}")
@@ -266,7 +238,7 @@ class NativeReader:
         is_numpy = type(out) is np.ndarray
         if own is None or (not is_numpy and request.stream_holders):
             return False
-        of_call = 0 if options is None else int(ffi.cast("uintptr_t", options))
+        of_call = 0 if options is None else address(options)
         if self._fill(own, selection, out, stream, of_call, is_new=is_new):
             return True
         if is_numpy:
@@ -390,7 +362,7 @@ class NativeReader:
         if self._reader(kind) is None:
             return None
         readers = self._readers
-        of_call = 0 if options is None else int(ffi.cast("uintptr_t", options))
+        of_call = 0 if options is None else address(options)
         return request.submit_if(
             lambda place: own.start(
                 selection,
@@ -399,7 +371,7 @@ class NativeReader:
                 stream,
                 of_call,
                 is_new,
-                int(ffi.cast("uintptr_t", place)),
+                address(place),
             ),
             out,
             (memory, self._identifier()),
@@ -486,8 +458,8 @@ class NativeReader:
         pieces: int = lib.penstock_reader_pieces(place[0], small.BRIEF) if is_plain else 0
         self._places.append(place)
         return Reader(
-            library=_library(),
-            handle=int(ffi.cast("uintptr_t", place[0])),
+            library=library(),
+            handle=address(place[0]),
             owner=(place, memory),
             dataset=identifier,
             rank=len(self.shape),
@@ -556,7 +528,6 @@ _torch_dtypes: dict[np.dtype[Any], Any] = {}
 
 def _in_child() -> None:
     """Let a forked child open readers of its own library."""
-    _library.cache_clear()
     for reader in _all:
         reader._own, reader._readers, reader._places = None, {}, []
 

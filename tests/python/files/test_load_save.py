@@ -284,3 +284,59 @@ def test_cupy_arrays_are_loaded_and_saved(tmp_path, cupy, monkeypatch):
     out = cupy.zeros((1 << 19, 4), "f4")
     ps.load(tmp_path / "f", out=out[:, :2])
     assert (out[:, :2].ravel() == a).all()
+
+
+@pytest.mark.parametrize("kind", ["text", "bytes", "pathlib", "descriptor"])
+def test_a_file_is_named_by_its_path_or_an_open_descriptor(tmp_path, noise, kind):
+    path, bytes_of_file = tmp_path / "f\xe4", noise(100)
+    bytes_of_file.tofile(path)
+    with path.open("rb") as file:
+        name = {
+            "text": str(path),
+            "bytes": os.fsencode(path),
+            "pathlib": path,
+            "descriptor": file.fileno(),
+        }[kind]
+        out = np.empty_like(bytes_of_file)
+        assert ps.load(name, out=out) is out
+        np.testing.assert_array_equal(out, bytes_of_file)
+        np.testing.assert_array_equal(ps.load(name), bytes_of_file)
+
+
+def test_a_path_with_a_null_byte_is_a_value_error(tmp_path):
+    for call in (ps.load, ps.save):
+        arguments = {"out": np.zeros(4)} if call is ps.load else {"array": np.zeros(4)}
+        with pytest.raises(ps.InvalidError, match="null byte"):
+            call(f"{tmp_path}/a\0b", **arguments)
+        with pytest.raises(TypeError, match=r"os\.PathLike"):
+            call(1.5, **arguments)
+
+
+def test_a_missing_file_is_reported_before_an_out_that_cannot_be_filled(tmp_path):
+    fixed = np.zeros(4)
+    fixed.flags.writeable = False
+    for out in (fixed, np.array([None]), object()):
+        with pytest.raises(ps.NotFoundError):
+            ps.load(tmp_path / "missing", out=out)
+    np.zeros(4).tofile(tmp_path / "f")
+    with pytest.raises(ps.InvalidError, match="read-only"):
+        ps.load(tmp_path / "f", out=fixed)
+    for out in (np.array([None]), object()):
+        with pytest.raises(ps.IncompatibleError):
+            ps.load(tmp_path / "f", out=out)
+
+
+def test_a_read_only_array_is_saved(tmp_path, noise):
+    fixed = noise(100)
+    fixed.flags.writeable = False
+    ps.save(tmp_path / "f", fixed)
+    assert (tmp_path / "f").read_bytes() == fixed.tobytes()
+    assert ps.last_report().bytes == 100
+
+
+def test_a_load_past_the_end_names_the_file_and_the_range(tmp_path):
+    np.zeros(4).tofile(tmp_path / "f")
+    with pytest.raises(ps.EndOfFileError) as caught:
+        ps.load(tmp_path / "f", out=np.zeros(4), offset=8)
+    found = caught.value
+    assert (found.path, found.offset, found.length) == (str(tmp_path / "f"), 8, 32)

@@ -57,13 +57,13 @@ impl File {
     /// [`has_rows`](Self::has_rows). `None` on file systems where no rows are mapped.
     pub(crate) fn mark_bypass(&self) -> Option<Mark> {
         let fd = self.direct_fd()?;
-        let may_map = self.system.may_map_rows();
+        let may_map = self.system().may_map_rows();
         may_map.then(|| Mark::set(fd, BYPASS)).flatten()
     }
 
     /// Whether a request maps rows.
     pub(crate) fn has_rows(&self) -> bool {
-        self.system.may_map_rows()
+        self.system().may_map_rows()
             && self
                 .direct_fd()
                 .and_then(|fd| lock_in(fd, ROWS))

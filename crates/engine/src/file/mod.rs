@@ -96,7 +96,8 @@ pub struct File {
     /// The descriptor for O_DIRECT, opened when a request first needs it, or the reason why it does
     /// not open.
     direct: OnceLock<Result<OwnedFd>>,
-    system: FileSystem,
+    /// The file system, determined when a request first needs it.
+    system: OnceLock<FileSystem>,
     /// How the cached share is found, determined when a request first needs it.
     residency: OnceLock<Residency>,
     /// The mount, determined when a request first needs it.
@@ -269,7 +270,7 @@ impl File {
     fn of_opened(buffered: OwnedFd, path: &Path, access: Access, options: Options) -> Result<File> {
         refuse_unseekable(path, &buffered)?;
         Ok(File {
-            system: FileSystem::of(buffered.as_raw_fd()),
+            system: OnceLock::new(),
             path: path.to_owned(),
             access,
             buffered,
@@ -343,7 +344,8 @@ impl File {
     }
     /// The file system that the file lies on.
     pub fn system(&self) -> &FileSystem {
-        &self.system
+        let find = || FileSystem::of(self.buffered_fd());
+        self.system.get_or_init(find)
     }
     /// The mount that the file lies on; `None` if the system does not report it.
     pub(crate) fn mount(&self) -> Option<Arc<Mount>> {
@@ -483,7 +485,7 @@ impl File {
     }
 
     fn open_direct(&self) -> Result<OwnedFd> {
-        if self.system.direct.is_none() {
+        if self.system().direct.is_none() {
             return Err(self.without_direct());
         }
         let flags = self.access.mode()? | libc::O_DIRECT;
@@ -498,7 +500,7 @@ impl File {
             Kind::Unavailable,
             format!(
                 "the file system ({}) does not support direct I/O for this file",
-                self.system.name()
+                self.system().name()
             ),
         )
         .remedy("use direct=auto or direct=no")
@@ -512,12 +514,15 @@ impl File {
 
     /// Bytes of which offset and length of an O_DIRECT transfer must be multiples.
     pub fn direct_alignment(&self) -> u64 {
-        system::whole_pages(self.system.direct, page_size())
+        system::whole_pages(self.system().direct, page_size())
     }
 
     /// Bytes of which memory addresses of O_DIRECT must be multiples.
     pub(crate) fn direct_memory_alignment(&self) -> u64 {
-        self.system.direct.map_or(1, |d| u64::from(d.memory)).max(1)
+        self.system()
+            .direct
+            .map_or(1, |d| u64::from(d.memory))
+            .max(1)
     }
 
     /// Checks that the file is open for this operation.

@@ -32,7 +32,7 @@ impl File {
         let fd = self.buffered_fd();
         let residency = self
             .residency
-            .get_or_init(|| Residency::of(fd, &self.system));
+            .get_or_init(|| Residency::of(fd, self.system()));
         residency.share(fd, offset, length)
     }
 }

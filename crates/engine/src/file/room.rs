@@ -28,7 +28,7 @@ impl File {
         if self.stat().is_ok_and(|stat| is_block_device(&stat)) {
             return Room::Lacking; // a device does not grow
         }
-        if !self.system.keeps_part_of_an_allocation() {
+        if !self.system().keeps_part_of_an_allocation() {
             return Room::Enough;
         }
         let Some((free, available)) = self.free() else {

@@ -32,9 +32,9 @@ use std::time::{Duration, Instant};
 use crate::changes::Changing;
 use crate::engine::{Engine, engine};
 use crate::error::{Error, Kind, Result};
-use crate::file::File;
 use crate::file::position::Operation;
 use crate::file::turns::Turns;
+use crate::file::{Access, File};
 use crate::fork::refuse_fork;
 use crate::gpu::Context;
 use crate::gpu::stream::{Flag, Stream};
@@ -129,6 +129,21 @@ pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
         return done;
     }
     run_here(transfer_job(engine, file, order, None, None)?)
+}
+
+/// Reads a range of the file at `path`: opens it, does what [`run`] does, and closes it.
+///
+/// # Errors
+/// The failure of [`File::open`], or that of [`run`].
+///
+/// # Safety
+/// As for [`run`].
+pub unsafe fn load(path: &Path, extent: Extent, options: Options) -> Result<Report> {
+    let file = Arc::new(File::open(path, Access::READ, Options::default())?);
+    // SAFETY: passed on.
+    let done = unsafe { run(&file, Order::new(Operation::Read, &[extent], options)) };
+    file.wait_until_unused();
+    done
 }
 
 /// Replaces the contents of the file `target` by `length` bytes at `memory`, atomically.

@@ -61,17 +61,24 @@ impl ResolvedPath {
 /// # Errors
 /// The name is not that of a regular file, or the caller may not write the file.
 pub(super) fn present(folder: RawFd, name: &CStr) -> Result<Option<OwnedFd>> {
-    let failed = |e: io::Error| Error::os(&e, "cannot replace the file");
     let opened = match open_in(folder, name, libc::O_PATH | libc::O_NOFOLLOW, 0) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(failed)?,
+        opened => opened.map_err(cannot_replace)?,
     };
     refuse_others(&opened)?;
-    match calls::may_write(&opened, folder, name) {
-        // The file was removed meanwhile.
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        may => may.map(|()| Some(opened)).map_err(failed),
+    Ok(may_replace(&opened, folder, name)?.then_some(opened))
+}
+
+/// Fails unless the caller may write the file. Returns false if it was removed meanwhile.
+fn may_replace(file: &OwnedFd, folder: RawFd, name: &CStr) -> Result<bool> {
+    match calls::may_write(file, folder, name) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        may => may.map(|()| true).map_err(cannot_replace),
     }
+}
+
+fn cannot_replace(error: io::Error) -> Error {
+    Error::os(&error, "cannot replace the file")
 }
 
 /// Rejects everything but a regular file.
@@ -79,10 +86,7 @@ fn refuse_others(opened: &OwnedFd) -> Result<()> {
     let stat = stat_of(opened).map_err(|e| Error::os(&e, "cannot read the file's status"))?;
     match stat.st_mode & libc::S_IFMT {
         libc::S_IFREG => Ok(()),
-        libc::S_IFDIR => {
-            let error = io::Error::from_raw_os_error(libc::EISDIR);
-            Err(Error::os(&error, "cannot replace the file"))
-        }
+        libc::S_IFDIR => Err(cannot_replace(io::Error::from_raw_os_error(libc::EISDIR))),
         _ => Err(
             Error::invalid("the path is not a regular file, so it cannot be replaced")
                 .remedy("open it and write to it instead"),
@@ -103,17 +107,20 @@ fn found(path: &Path) -> Result<Option<ResolvedPath>> {
     if let Some(target) = &target {
         refuse_others(target)?;
     }
-    let resolved = walk(path, target.is_some())?;
-    let same = match (&target, present(resolved.folder(), &resolved.name)?) {
-        (Some(target), Some(present)) => is_same(target, &present).map_err(failed)?,
-        (target, present) => target.is_none() && present.is_none(),
+    let (resolved, last) = walk(path, target.is_some())?;
+    let same = match (&target, &last) {
+        (Some(target), Some(last)) => {
+            is_same(target, last).map_err(failed)?
+                && may_replace(last, resolved.folder(), &resolved.name)?
+        }
+        (target, last) => target.is_none() && last.is_none(),
     };
     Ok(same.then_some(resolved))
 }
 
-/// Follows links to the last folder, link by link. Each folder and each link is a descriptor, so
+/// Follows links to the last folder, link by link. Also returns the file there, if there is one. Each folder and each link is a descriptor, so
 /// that exactly the inspected folder or link is followed.
-fn walk(path: &Path, kernel_has_followed: bool) -> Result<ResolvedPath> {
+fn walk(path: &Path, kernel_has_followed: bool) -> Result<(ResolvedPath, Option<OwnedFd>)> {
     /// The limit of the kernel.
     const MOST_LINKS: usize = 40;
     const FLAGS: i32 = libc::O_PATH | libc::O_NOFOLLOW;
@@ -122,11 +129,11 @@ fn walk(path: &Path, kernel_has_followed: bool) -> Result<ResolvedPath> {
     for _ in 0..=MOST_LINKS {
         let resolved = below(folder.as_ref(), &path)?;
         let link = match open_in(resolved.folder(), &resolved.name, FLAGS, 0) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(resolved),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok((resolved, None)),
             opened => opened.map_err(failed)?,
         };
         if stat_of(&link).map_err(failed)?.st_mode & libc::S_IFMT != libc::S_IFLNK {
-            return Ok(resolved);
+            return Ok((resolved, Some(link)));
         }
         if !kernel_has_followed && !may_follow(&resolved.folder, &link).map_err(failed)? {
             return Err(failed(io::Error::from_raw_os_error(libc::EACCES)));

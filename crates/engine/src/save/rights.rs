@@ -45,9 +45,10 @@ impl Rights {
     pub(super) fn of(file: &OwnedFd) -> io::Result<Rights> {
         let stat = stat_of(file)?;
         let entry = entry_of(file.as_raw_fd());
+        let names = names_of_attributes(&entry);
         let acl = match attribute(&entry, ACL) {
             Ok(Some(acl)) => Acl::Present(acl),
-            Ok(None) => other_acl(&entry),
+            Ok(None) => other_acl(&entry, &names),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Acl::Unknown,
             Err(e) => return Err(e),
         };
@@ -56,7 +57,7 @@ impl Rights {
             group: stat.st_gid,
             mode: stat.st_mode & 0o1777,
             acl,
-            attributes: attributes(&entry),
+            attributes: attributes(&entry, names),
         })
     }
 
@@ -169,9 +170,10 @@ fn is_denied(error: &io::Error) -> bool {
 
 /// The extended attributes of users that the process may read. Attributes that it may not read are
 /// lost.
-fn attributes(entry: &CStr) -> Vec<(CString, Vec<u8>)> {
-    let names = names_of_attributes(entry).into_iter();
-    let of_users = names.filter(|name| name.to_bytes().starts_with(USER));
+fn attributes(entry: &CStr, names: Vec<CString>) -> Vec<(CString, Vec<u8>)> {
+    let of_users = names
+        .into_iter()
+        .filter(|name| name.to_bytes().starts_with(USER));
     of_users
         .filter_map(|name| {
             let value = attribute(entry, &name).ok()??;
@@ -181,13 +183,12 @@ fn attributes(entry: &CStr) -> Vec<(CString, Vec<u8>)> {
 }
 
 /// An ACL of another kind than POSIX.
-fn other_acl(entry: &CStr) -> Acl {
-    let names = names_of_attributes(entry);
-    let Some(name) = names.into_iter().find(|name| is_other_acl(name)) else {
+fn other_acl(entry: &CStr, names: &[CString]) -> Acl {
+    let Some(name) = names.iter().find(|name| is_other_acl(name)) else {
         return Acl::None;
     };
-    match attribute(entry, &name) {
-        Ok(Some(value)) => Acl::Other(name, value),
+    match attribute(entry, name) {
+        Ok(Some(value)) => Acl::Other(name.clone(), value),
         _ => Acl::Unknown,
     }
 }
@@ -228,6 +229,9 @@ fn sized(call: impl Fn(*mut libc::c_void, usize) -> isize) -> io::Result<Vec<u8>
     loop {
         let length = call(std::ptr::null_mut(), 0);
         let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+        if length == 0 {
+            return Ok(Vec::new());
+        }
         let mut bytes = vec![0_u8; length];
         match usize::try_from(call(bytes.as_mut_ptr().cast(), length)) {
             Ok(length) => {

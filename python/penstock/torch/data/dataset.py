@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from penstock.data.samples import FileSamples, counted
 from penstock.data.started import Started
 from penstock.errors import InvalidError, UnavailableError
 from penstock.torch.data.framework import torch, torch_data
-from penstock.torch.data.samples import Samples, sample_of
+from penstock.torch.data.samples import Sample, Samples, sample_of
 from penstock.torch.data.started import Part, read, start
 from penstock.torch.data.windows import Geometry, Windows
 
@@ -127,11 +128,19 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
         if not -count <= index < count:
             raise out_of_range(index, count)
         sample = operator.index(index) % count
+        number = bisect_right(self._ends, sample)
+        is_row = self._windows is None and self.transform is None
         # Zeros, as a read may leave elements that were never written.
-        tensors = self._tensors(torch.zeros, 1)
-        number = int(self._files_of(sample))
-        read(self._parts(number, np.array([sample]), tensors, 0), self._options, self._cf)
-        return sample_of(self._transformed(tensors), 0)
+        tensors = self._tensors(torch.zeros) if is_row else self._tensors(torch.zeros, 1)
+        if is_row:
+            row = sample - int(self._ends[number]) + self._geometries[number].count
+            datasets = self._files.datasets(self._sources[number], self._names)
+            pairs = zip(datasets, tensors.values(), strict=True)
+            parts = [Part(dataset, row, out) for dataset, out in pairs if out.numel()]
+        else:
+            parts = self._parts(number, np.array([sample]), tensors, 0)
+        read(parts, self._options, self._cf)
+        return Sample(tensors) if is_row else sample_of(self._transformed(tensors), 0)
 
     def __getitems__(self, indices: Sequence[int]) -> Samples:
         """Read a batch of samples together.
@@ -186,11 +195,14 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
 
         return self._read(started, ranges, read_group)
 
-    def _tensors(self, make: Callable[..., Any], count: int) -> dict[str, Any]:
-        """Return a tensor for each field of some samples."""
+    def _tensors(self, make: Callable[..., Any], *count: int) -> dict[str, Any]:
+        """Return a tensor for each field of some samples.
+
+        Without their number, those of one sample, which have no axis of samples.
+        """
         device = host_in_worker(self.device)
         return {
-            field.name: make((count, *shape), dtype=field.dtype, device=device)
+            field.name: make((*count, *shape), dtype=field.dtype, device=device)
             for field, shape in zip(self._fields, self._shapes, strict=True)
         }
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock import arrays, transfer
+from penstock import transfer
 from penstock._collector import paused_collector
 from penstock._core import canonical_tensors
 from penstock._native import NULL
@@ -355,7 +355,7 @@ def _nbytes(dtype: Any, shape: Sequence[int]) -> int:
 
 def _read(file: NativeFile, begin: int, length: int) -> bytes:
     buffer = np.empty(length, np.uint8)
-    transfer.read_into(file, arrays.view(buffer), begin, NULL)
+    transfer.read_into(file, buffer, begin, NULL)
     return buffer.tobytes()
 
 

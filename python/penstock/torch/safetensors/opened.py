@@ -118,6 +118,12 @@ class WeightsFile:
         if self.is_mapped(framework, copy=copy, pin=pin):
             with paused_collector():
                 return framework.tensors(self.mapped(), [part.begin for part in parts], parts)
+        if len(parts) == 1 and getattr(parts[0], "starts", None) is None:
+            memory = framework.allocate(parts[0].nbytes, pin=pin)
+            if parts[0].nbytes:
+                with naming(parts):
+                    transfer.read_into(self.file, memory.owner, parts[0].begin, self.options)
+            return framework.tensors(memory, (0,), parts)
         reading = Reading(self, parts, framework, copy=copy, pin=pin)
         reading.run()
         return reading.tensors()
@@ -232,7 +238,7 @@ class Reading:
         if self.nbytes:
             file, ranges = self._file, transfer.native_ranges(self._ranges)
             count = len(self._ranges)
-            with self._named():
+            with naming(self.parts):
                 transfer.move(file.file, request.READ, ranges, count, self._view, file.options)
 
     def start(self, threads: int | None = None) -> Reading:
@@ -240,7 +246,7 @@ class Reading:
         file = self._file
         options = file.options if threads is None else file.options_with(threads=threads)
         if self.nbytes:
-            with self._named():
+            with naming(self.parts):
                 self.request = transfer.start(
                     file.file,
                     request.READ,
@@ -254,7 +260,7 @@ class Reading:
     def wait(self) -> Reading:
         """Wait for what :meth:`start` has started, and return this object."""
         if self.request is not None:
-            with self._named():
+            with naming(self.parts):
                 self.request.wait()
         return self
 
@@ -280,18 +286,19 @@ class Reading:
         (made,) = self._framework.tensors(memory, (place,), (part,))
         return made
 
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Add the tensor to an error that has an offset in the file."""
-        try:
-            yield
-        except Error as error:
-            found = [
-                part.name
-                for part in self.parts
-                if error.offset is not None and part.begin <= error.offset < part.end
-            ]
-            raise error.about(f"tensor {found[0]!r}") if found else error from None
+
+@contextmanager
+def naming(parts: Sequence[AnyPart]) -> Iterator[None]:
+    """Add the tensor to an error that has an offset in the file."""
+    try:
+        yield
+    except Error as error:
+        found = [
+            part.name
+            for part in parts
+            if error.offset is not None and part.begin <= error.offset < part.end
+        ]
+        raise error.about(f"tensor {found[0]!r}") if found else error from None
 
 
 class Readings(RequestGroup[Reading]):
