@@ -35,18 +35,23 @@ class Submitted:
         lib.penstock_request_free(request)
 
 
-class OpenFile(NativeFile):
+class OpenFile:
     """A file and the report of its last transfer."""
 
-    def __new__(cls, path: os.PathLike[str], flags: int = READ, **options: Any) -> OpenFile:
-        return super().__new__(cls, path, flags)
-
     def __init__(self, path: os.PathLike[str], flags: int = READ, **options: Any) -> None:
+        self._file = NativeFile(path, flags)
+        self.handle = self._file.handle
         self.options = resolve(options)
         self._report = new_report()
 
     def __enter__(self) -> OpenFile:
         return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
 
     def read(self, address: int, nbytes: int, offset: int) -> None:
         buffer = pointer(address)
