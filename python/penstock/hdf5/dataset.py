@@ -59,7 +59,7 @@ CHUNK_BYTES = 64 << 20
 class _OfH5py:
     """An attribute that h5py sets when it makes an object, set on the first use."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
 
     def __get__(self, dataset: Dataset | None, owner: type) -> Any:
@@ -90,9 +90,9 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
     ndim: int
     size: int | None
     nbytes: int
-    _dcpl = _OfH5py()
-    _dxpl = _OfH5py()
-    _filters = _OfH5py()
+    _dcpl = _OfH5py("_dcpl")
+    _dxpl = _OfH5py("_dxpl")
+    _filters = _OfH5py("_filters")
 
     def __init__(self, dataset: Any, file: File | None = None) -> None:
         self._adopt(dataset if isinstance(dataset, h5py.Dataset) else h5py.Dataset(dataset), file)
