@@ -175,6 +175,10 @@ def check(status: int) -> None:
 def failure(status: int) -> Error:
     """Return the failure of the last call on this thread, which returned this status."""
     error = last_error()
+    if error.status != status:  # a child has called the library of its parent
+        kind = _BY_STATUS.get(status, InternalError)
+        forked = "the object belongs to another process, which forked"
+        return kind(forked if kind is ForkedError else f"status {status}")
     path = text(error.path) or None
     located = path is not None and error.length > 0
     return _BY_STATUS.get(status, InternalError)(

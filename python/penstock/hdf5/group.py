@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from functools import partial
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
 
-from penstock import arrays, frameworks, staging
+from penstock import arrays, frameworks, report, staging
 from penstock._keys import ReadKeys
 from penstock._native import lib
+from penstock._options import current
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, InvalidError, check
 from penstock.hdf5 import dropped, many, memory_types, small
@@ -162,7 +164,7 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
         root, handle = self._root(), stream_handle(stream)
         lengths = None if shape is None else lengths_of(shape)
         kind = _h5py_dtype(dtype)
-        is_brief = partial(_is_brief, lengths, kind, _FILTERS & arguments.keys())
+        is_brief = partial(_is_brief, lengths, kind, arguments.keys())
         is_plain = type(data) is np.ndarray and handle is None
         by_hdf5 = data is None or (is_plain and is_brief(data.nbytes, data.shape, data.dtype))
         view = None if by_hdf5 else _memory(data, handle)
@@ -174,11 +176,14 @@ class Group(Object, h5py.Group):  # type: ignore[misc]
             is_value = isinstance(data, (list, tuple, np.generic))
             if is_value and isinstance(wanted, np.dtype) and has_padding(wanted):
                 data = of_type(data, wanted)
+            began = perf_counter_ns()
             made = self.h5py.create_dataset(name, lengths, kind, data, **arguments)
             dropped.adopt(made, root)
             if data is not None:
                 dropped.watch(made)
                 make_durable(made)
+                nbytes = getattr(data, "nbytes", 0)
+                report.remember((nbytes, perf_counter_ns() - began, small.WRITE_REASON))
             return Dataset(made, root)
         lengths = view.shape if lengths is None else lengths
         if math.prod(lengths) != math.prod(view.shape):
@@ -373,18 +378,21 @@ def _memory(data: Any, stream: int | None) -> arrays.View | None:
 def _is_brief(
     lengths: tuple[int, ...] | None,
     kind: Any,
-    filters: set[str],
+    arguments: Set[str],
     nbytes: int,
     shape: tuple[int, ...],
     dtype: np.dtype[Any] | None,
 ) -> bool:
     """Whether HDF5 writes the data of a new dataset in less time than a native reader is opened.
 
-    It does so for few numbers of the dataset's type.
+    It does so for few numbers of the dataset's type, without options: HDF5 cannot sync what is in
+    another file, and the library refuses that before it writes.
     """
     return (
-        nbytes <= (small.BRIEF if filters else small.DECODED)
+        nbytes <= (small.BRIEF if _FILTERS & arguments else small.DECODED)
         and small.LIMIT > 0
+        and not current()
+        and "external" not in arguments
         and dtype is not None
         and dtype.isbuiltin == 1  # not a type that only ml_dtypes has
         and dtype.kind in "biufc"

@@ -298,7 +298,8 @@ class NativeReader:
             return array
         if isinstance(array, _NUMBERS_OF_PYTHON):
             return np.asarray(array, self._stored) if self._stored.kind in "biufc" else None
-        found = None if isinstance(array, np.ndarray) else arrays.find(array)
+        is_for_h5py = isinstance(array, (np.ndarray, str, bytes))
+        found = None if is_for_h5py else arrays.find(array)
         if found is None or not found.contiguous or found.dtype.is_extended:
             return None
         return staging.to_host(found) if found.nbytes <= small.DECODED else None

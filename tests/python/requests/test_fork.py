@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock._native import NULL
+from penstock.files import READ, NativeFile
+from penstock.transfer import read_into
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_is_small"),
@@ -131,6 +134,21 @@ def test_a_request_of_the_parent_is_an_error_in_the_child(used, tmp_path):
     in_child(wait)
     np.testing.assert_array_equal(request.wait(), NUMBERS)
     saved.wait()
+
+
+def test_a_file_of_the_parent_is_an_error_in_the_child_after_errors_of_its_own(used, tmp_path):
+    ps.save(tmp_path / "x.bin", NUMBERS)
+    opened, out = NativeFile(tmp_path / "x.bin", READ), np.empty_like(NUMBERS)
+
+    def read():
+        with pytest.raises(ps.NotFoundError):
+            ps.load(tmp_path / "missing.bin")
+        with pytest.raises(ps.ForkedError, match="another process"):
+            read_into(opened, out, 0, NULL)
+
+    in_child(read)
+    read_into(opened, out, 0, NULL)
+    np.testing.assert_array_equal(out, NUMBERS)
 
 
 def test_the_child_leaves_what_its_parent_writes(used, tmp_path):

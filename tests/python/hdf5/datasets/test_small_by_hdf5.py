@@ -76,6 +76,9 @@ def test_few_elements_are_written_as_by_h5py(file, selection, value):
         ("a", 5),
         (["a", "b"], "text"),
         (np.array([b"ab", b"cd"]), b"longer"),
+        (np.arange(4), b"12"),
+        (np.arange(4.0), b"7"),
+        (np.arange(4.0), "7"),
     ],
 )
 def test_scalars_and_text_are_written_as_by_h5py(tmp_path, stored, value):
