@@ -51,7 +51,7 @@ def wait_for(stream: int | None, device: int) -> None:
     if stream is None:
         return
     # The stream may wait for requests whose steps only this thread can take.
-    while request.step_stream_holders() and not _is_idle(stream, device):
+    while request.step_stream_holders() and not is_idle(stream, device):
         sleep(_POLL_SECONDS)
     check(lib.penstock_stream_wait(max(device, 0), pointer(stream)))
 
@@ -93,7 +93,8 @@ def one_stream(streams: Iterable[tuple[int | None, int]]) -> int | None:
     return first
 
 
-def _is_idle(stream: int, device: int) -> bool:
-    is_idle = ffi.new("int *")
-    check(lib.penstock_stream_query(max(device, 0), pointer(stream), is_idle))
-    return bool(is_idle[0])
+def is_idle(stream: int, device: int) -> bool:
+    """Whether the work queued on a stream is done; ``device`` is that of the memory in use."""
+    answer = ffi.new("int *")
+    check(lib.penstock_stream_query(max(device, 0), pointer(stream), answer))
+    return bool(answer[0])

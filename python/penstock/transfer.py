@@ -23,7 +23,7 @@ from penstock.placement import HOST, Device, Library, allocate, parse_device, pl
 from penstock.request import Request
 from penstock.request_group import RequestGroup
 from penstock.shapes import Shape, lengths_of
-from penstock.streams import stream_handle
+from penstock.streams import is_idle, stream_handle
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -152,6 +152,7 @@ def save(
     if after is None and save_at_once(library(), path, array, at, AT_ONCE):
         return
     view = arrays.source(array, after)
+    _forget_idle_stream(view)
     if not save_at_once(library(), path, view, at, AT_ONCE):
         finish(_save_request(path, view, native_options, array, flags=request.CALLER_WAITS))
 
@@ -248,6 +249,7 @@ def move(
     file: NativeFile, operation: int, ranges: CData, count: int, view: arrays.View, options: CData
 ) -> None:
     """Move ranges between a file and the memory of a view; return when the move is complete."""
+    _forget_idle_stream(view)
     if view.stream is None and view.nbytes <= AT_ONCE:
         done = new_report()
         call = lib.penstock_readv if operation == request.READ else lib.penstock_writev
@@ -266,6 +268,12 @@ def move(
         keep=view,
     )
     finish(made)
+
+
+def _forget_idle_stream(view: arrays.View) -> None:
+    """Leave the stream of few bytes out if its work is done: one call then moves them."""
+    if view.stream is not None and view.device >= 0 and view.nbytes <= AT_ONCE:
+        view.stream = None if is_idle(view.stream, view.device) else view.stream
 
 
 def start(
