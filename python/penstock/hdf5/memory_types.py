@@ -130,12 +130,23 @@ def converts(source: Any, target: Any, memory: ElementType) -> bool:
     """Whether HDF5 can convert between two types, one of which is that of ``memory``.
 
     HDF5 cannot describe a float without infinities: it takes the largest numbers for those and NaN.
-    It copies the bytes of such floats, but converts them wrongly.
+    It copies the bytes of such floats, but converts them wrongly. Of structures without a common
+    field it converts nothing.
     """
     import h5py
 
     is_convertible = memory.name != "float8_e4m3fn" and h5py.h5t.find(source, target) is not None
-    return source.equal(target) or is_convertible
+    return source.equal(target) or (is_convertible and not _are_apart(source, target))
+
+
+def _are_apart(*kinds: Any) -> bool:
+    """Whether two types are structures without a common field."""
+    import h5py
+
+    if not all(isinstance(kind, h5py.h5t.TypeCompoundID) for kind in kinds):
+        return False
+    first, second = ({*map(kind.get_member_name, range(kind.get_nmembers()))} for kind in kinds)
+    return first.isdisjoint(second)
 
 
 def has_narrow_integers(kind: Any) -> bool:

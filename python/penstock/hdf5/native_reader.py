@@ -302,7 +302,10 @@ class NativeReader:
         found = None if is_for_h5py else arrays.find(array)
         if found is None or not found.contiguous or found.dtype.is_extended:
             return None
-        return staging.to_host(found) if found.nbytes <= small.DECODED else None
+        if found.nbytes > small.DECODED:
+            return None
+        host = staging.to_host(found)
+        return host if found.device >= 0 else host.copy()  # the view may own the memory
 
     def write(self, selection: Any, array: np.ndarray[Any, Any]) -> bool:
         """Write few elements from a NumPy array of their shape.

@@ -149,9 +149,12 @@ class Selection(NamedTuple):
         if self.parsed is not None:
             self.parsed.expand_shape(shape)
             return
-        leading = (1,) * (len(shape) - len(self.shape))
+        count = max(len(shape) - len(self.shape), 0)
+        leading, own = shape[:count], shape[count:]
+        # h5py drops leading dimensions without elements, too.
+        is_taken = all(length == 1 or (length == 0 and not self.size) for length in leading)
         with suppress(ValueError):
-            if np.broadcast_shapes(shape, self.shape) == leading + self.shape:
+            if is_taken and np.broadcast_shapes(own, self.shape) == self.shape:
                 return
         raise TypeError(f"Can't broadcast {shape} -> {self.shape}")
 

@@ -97,6 +97,35 @@ def test_scalars_and_text_are_written_as_by_h5py(tmp_path, stored, value):
     np.testing.assert_equal(found[: len(found) // 2], found[len(found) // 2 :])
 
 
+@pytest.mark.parametrize("count", [3, 50_000])
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda file, given: file.create_dataset("c", data=given, dtype="c8"),
+        lambda file, given: file["x"].write(given),
+        lambda file, given: file["x"].write_async(given).wait(),
+    ],
+    ids=["create", "write", "write_async"],
+)
+def test_structures_without_a_common_field_are_refused_as_by_h5py(tmp_path, count, act):
+    given = np.ones(count, [("a", "f4"), ("b", "f4")])
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        kept = file.create_dataset("x", (count,), [("x", "f4"), ("y", "i4")])
+        with pytest.raises(ValueError, match="must be positive"):
+            act(file, given)
+        kept[...] = np.ones(count, [("x", "f4"), ("b", "f4")])
+        assert (kept["x"] == 1).all()
+
+
+def test_arrays_without_elements_may_have_more_dimensions_as_by_h5py(tmp_path):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        empty, rows = file.create_dataset("e", (0,), "f8"), file.create_dataset("x", (3, 4), "f8")
+        empty[...] = np.zeros((0, 0))
+        rows[0:0] = np.zeros((0, 1, 4))
+        with pytest.raises(TypeError, match="broadcast"):
+            rows[0:1] = np.zeros((0, 1, 4))
+
+
 def test_a_scalar_of_a_file_that_is_open_for_reading_is_not_written(tmp_path):
     with h5py.File(tmp_path / "f.h5", "w") as file:
         file["x"] = 1.0

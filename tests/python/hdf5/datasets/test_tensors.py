@@ -383,3 +383,16 @@ def test_a_tensor_without_elements_needs_no_memory(tmp_path, torch):
         file["x"] = np.empty(0, "f4")
     with ps.File(tmp_path / "f.h5") as file:
         assert file["x"].read(out=torch.zeros(0)).shape == (0,)
+
+
+@pytest.mark.parametrize("count", [3, 2000])
+def test_a_lazily_negative_tensor_is_written_as_the_numbers_that_it_shows(torch, tmp_path, count):
+    numbers = np.arange(1, count + 1, dtype="f4")
+    tensor = torch._neg_view(torch.from_numpy(-numbers))
+    with ps.File(tmp_path / "new.h5", "w") as file:
+        file["created"] = tensor
+        for dtype in ("f4", "f8"):
+            file.create_dataset(dtype, (count,), dtype)[...] = tensor
+    with h5py.File(tmp_path / "new.h5") as file:
+        for found in file.values():
+            assert np.array_equal(found, numbers)
