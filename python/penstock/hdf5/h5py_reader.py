@@ -78,7 +78,11 @@ class H5pyReader:
         with lock():
             make_durable(dataset)  # refuses, before HDF5 writes, what cannot be kept
             _wait(dataset, request.WRITE)
-            plain(dataset)[selection] = value
+            try:
+                plain(dataset)[selection] = value
+            except OSError as error:
+                explain(dataset, error)
+                raise
             make_durable(dataset)
         nbytes = getattr(value, "nbytes", None) or len(value)
         remember((nbytes, perf_counter_ns() - start, small.WRITE_REASON))

@@ -36,8 +36,10 @@ FEW_CHUNKS = 16
 """The most chunks that one thread reads sooner than several."""
 
 REASON = "small read: HDF5 is faster at this size"
+"""What the report of such a read says."""
+
 WRITE_REASON = "small write: HDF5 is faster at this size"
-"""What the report of such a transfer says."""
+"""What the report of such a write says."""
 
 
 def is_small_whole(dataset: Any) -> bool:
