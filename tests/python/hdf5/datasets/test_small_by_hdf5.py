@@ -401,3 +401,15 @@ def test_gpu_memory_gets_the_elements_of_a_source_that_was_resized(tmp_path):
         found = file["v"].read(device="cuda").numpy()
     with h5py.File(tmp_path / "f.h5") as file:
         np.testing.assert_array_equal(found, file["v"][...])
+
+
+@pytest.mark.parametrize(("chunks", "route"), [(None, "hdf5"), ((100, 256), "host")])
+def test_hdf5_copies_many_rows_unless_they_are_in_chunks(tmp_path, chunks, route):
+    numbers = np.arange(2000 * 256, dtype="f4").reshape(2000, 256)
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        file.create_dataset("x", data=numbers, chunks=chunks)
+    with ps.File(tmp_path / "f.h5", "r+") as file:
+        assert np.array_equal(file["x"][::7], numbers[::7])
+    report = ps.last_report()
+    assert report is not None
+    assert report.route == route
