@@ -361,12 +361,14 @@ fn of_device_array<'py>(
     if !has_shape(array, intern!(py, "_shape"), shape)? {
         return Ok(None);
     }
+    let element = array.getattr(intern!(py, "_element"))?;
+    let itemsize: u64 = element.getattr(intern!(py, "itemsize"))?.extract()?;
+    // The property `nbytes` would run Python.
+    let lengths: Vec<u64> = array.getattr(intern!(py, "_shape"))?.extract()?;
     Ok(Some(Memory {
         address: array.getattr(intern!(py, "_pointer"))?.extract()?,
-        bytes: array.getattr(intern!(py, "nbytes"))?.extract()?,
-        dtype: array
-            .getattr(intern!(py, "_element"))?
-            .getattr(intern!(py, "numpy"))?,
+        bytes: lengths.iter().product::<u64>() * itemsize,
+        dtype: element.getattr(intern!(py, "numpy"))?,
         is_on_gpu: true,
         stream: None,
         is_tensor: false,

@@ -200,7 +200,8 @@ class NativeReader:
         if known is None or os.environ.get("PENSTOCK_ARRAYS", "torch") != "torch":
             wanted = element_type(self._stored.newbyteorder("=") if is_own else dtype)
             out = allocate(shape, wanted, device, stream)
-            if is_own and frameworks.is_torch(out) and out.is_cuda:
+            is_ours = type(out) is DeviceArray
+            if is_own and not is_ours and frameworks.is_torch(out) and out.is_cuda:
                 _torch_dtypes[self._stored] = out.dtype
         else:
             torch = frameworks.loaded("torch")
@@ -375,7 +376,7 @@ class NativeReader:
                 stream,
                 of_call,
                 is_new,
-                address(place),
+                int(ffi.cast("uintptr_t", place)),
             ),
             out,
             (memory, self._identifier()),

@@ -318,7 +318,7 @@ def test_a_large_read_that_decodes_more_enters_the_library_once(tmp_path, monkey
     assert made[0].nbytes == 40 << 20
     np.testing.assert_array_equal(made[0].numpy(), whole[:, ::4])
     assert [name for name in entries if name != "Reader.fill"] == ["Reader.start"]
-    assert calls <= 66
+    assert calls <= 60
 
 
 def test_a_small_dataset_that_is_named_is_read_without_a_native_reader(path, monkeypatch):
