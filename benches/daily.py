@@ -7,10 +7,9 @@ lost if Penstock has less than its floor of the peer's speed, by the clock and b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ import penstock as ps
 from penstock.bench.measure import Contestant, Row, WrongBytesError
 from penstock.bench.tables import Table
 
-from .daily_cases import GROUPS, Case, Cases
+from .daily_cases import GROUPS, Case, Groups
 from .daily_gpu_cases import GPU_GROUPS
 from .run import Run, benchmark
 
@@ -40,7 +39,7 @@ def daily_gpu(run: Run) -> None:
     _sweep(run, GPU_GROUPS)
 
 
-def _sweep(run: Run, groups: Mapping[str, Callable[[Path, ExitStack], Cases]]) -> None:
+def _sweep(run: Run, groups: Groups) -> None:
     results: list[_Result] = []
     for group, cases in groups.items():
         with ExitStack() as files:

@@ -31,7 +31,9 @@ class Case(NamedTuple):
     """The least share of the peer's speed."""
 
 
-GROUPS: dict[str, Callable[[Path, ExitStack], Cases]] = {}
+Groups = dict[str, Callable[[Path, ExitStack], Cases]]
+
+GROUPS: Groups = {}
 
 _SHAPE = (2000, 256)
 DOES_LESS = 0.7
@@ -39,9 +41,13 @@ DOES_LESS = 0.7
 for elements that HDF5 buffers and cannot write."""
 
 
-def _group(name: str) -> Callable[[Callable[[Path, ExitStack], Cases]], Any]:
+def group(
+    name: str, groups: Groups = GROUPS
+) -> Callable[[Callable[[Path, ExitStack], Cases]], Any]:
+    """Register a function as the cases of a group."""
+
     def registered(cases: Callable[[Path, ExitStack], Cases]) -> Any:
-        GROUPS[name] = cases
+        groups[name] = cases
         return cases
 
     return registered
@@ -99,21 +105,21 @@ def layouts(folder: Path) -> Path:
     return path
 
 
-@_group("reads")
+@group("reads")
 def _reads(folder: Path, files: ExitStack) -> Cases:
     ours, theirs = opened(layouts(folder), files, "r")
     for name, what in itertools.product((*LAYOUTS, "never written", "external"), SELECTIONS):
         yield _indexed(f"{name}, {what}", ours[name], theirs[name], SELECTIONS[what])
 
 
-@_group("reads of a file open for writing")
+@group("reads of a file open for writing")
 def _reads_rw(folder: Path, files: ExitStack) -> Cases:
     ours, theirs = opened(layouts(folder), files, "r+")
     for name, what in itertools.product(("contiguous", "gzip"), SELECTIONS):
         yield _indexed(f"{name}, {what}", ours[name], theirs[name], SELECTIONS[what])
 
 
-@_group("conversions")
+@group("conversions")
 def _conversions(folder: Path, files: ExitStack) -> Cases:
     ours, theirs = opened(layouts(folder), files, "r")
     for name, what in itertools.product(("contiguous", "gzip"), ("a row", "200 rows", "all")):
@@ -123,7 +129,7 @@ def _conversions(folder: Path, files: ExitStack) -> Cases:
             yield Case(f"{name} as {dtype}, {what}", partial(a.read, part, dtype=dtype), peer)
 
 
-@_group("into arrays")
+@group("into arrays")
 def _into(folder: Path, files: ExitStack) -> Cases:
     ours, theirs = opened(layouts(folder), files, "r")
     for name in ("contiguous", "gzip"):
@@ -145,7 +151,7 @@ def _into(folder: Path, files: ExitStack) -> Cases:
             yield Case(f"{name}, {what}", read, direct)
 
 
-@_group("types")
+@group("types")
 def _types(folder: Path, files: ExitStack) -> Cases:
     path = folder / "daily-types.h5"
     n = 20_000
@@ -182,7 +188,7 @@ def _types(folder: Path, files: ExitStack) -> Cases:
     yield Case("number of attributes", *(partial(len, one) for one in attribute))
 
 
-@_group("writes")
+@group("writes")
 def _writes(folder: Path, files: ExitStack) -> Cases:
     path = folder / "daily-writes.h5"
     with h5py.File(path, "w") as file:
@@ -237,7 +243,7 @@ def _writes(folder: Path, files: ExitStack) -> Cases:
     yield Case("a row, and flush", *(partial(flush, one) for one in (ours, theirs)))
 
 
-@_group("creating")
+@group("creating")
 def _creating(folder: Path, files: ExitStack) -> Cases:
     names = map(str, itertools.count())
     ours = files.enter_context(ps.File(folder / "daily-new.h5", "w"))
@@ -273,7 +279,7 @@ def _creating(folder: Path, files: ExitStack) -> Cases:
         )
 
 
-@_group("opening")
+@group("opening")
 def _opening(folder: Path, files: ExitStack) -> Cases:
     path = folder / "daily-open.h5"
     if not path.exists():
@@ -303,7 +309,7 @@ def _opening(folder: Path, files: ExitStack) -> Cases:
         yield Case(f"dataset.{name}", *(partial(getattr, one, name) for one in (a, b)))
 
 
-@_group("many")
+@group("many")
 def _many(folder: Path, files: ExitStack) -> Cases:
     ours, theirs = opened(layouts(folder), files, "r")
     numbers = np.random.default_rng(4).permutation(_SHAPE[0])[:100].tolist()
@@ -327,7 +333,7 @@ def _many(folder: Path, files: ExitStack) -> Cases:
         yield _indexed(f"virtual dataset of 100 sources, {what}", mine["x"], other["x"], part)
 
 
-@_group("plain files")
+@group("plain files")
 def _plain(folder: Path, files: ExitStack) -> Cases:
     path, copy = folder / "daily.bin", folder / "daily-saved.bin"
 
@@ -366,7 +372,7 @@ def _plain(folder: Path, files: ExitStack) -> Cases:
     yield Case("load_many of 500 x 4 KiB", partial(ps.load_many, path, offsets), pread, "pread")
 
 
-@_group("safetensors")
+@group("safetensors")
 def _safetensors(folder: Path, files: ExitStack) -> Cases:
     try:
         import safetensors
@@ -381,7 +387,7 @@ def _safetensors(folder: Path, files: ExitStack) -> Cases:
     theirs.save_file(tensors, path)
     name = "layer.3.weight"
 
-    def opened(module: Any, framework: str, what: Callable[[Any], Any]) -> Any:
+    def with_file(module: Any, framework: str, what: Callable[[Any], Any]) -> Any:
         with module.safe_open(path, framework) as file:
             return what(file)
 
@@ -390,7 +396,7 @@ def _safetensors(folder: Path, files: ExitStack) -> Cases:
             "keys": lambda file: sorted(file.keys()),
             "one tensor of 4 KiB": lambda file: file.get_tensor(name),
         }.items():
-            both = (partial(opened, module, framework, call) for module in (ours, safetensors))
+            both = (partial(with_file, module, framework, call) for module in (ours, safetensors))
             yield Case(f"open, {what}, {framework}", *both, "safetensors")
     both = (partial(module.load_file, path) for module in (ours, theirs))
     yield Case("load_file of 8 x 4 KiB", *both, "safetensors")
@@ -410,7 +416,7 @@ def _safetensors(folder: Path, files: ExitStack) -> Cases:
         yield Case(f"get_tensor of 5,000 x 64 B, {framework}", *both, "safetensors")
 
 
-@_group("samples for torch")
+@group("samples for torch")
 def _samples(folder: Path, files: ExitStack) -> Cases:
     try:
         import torch

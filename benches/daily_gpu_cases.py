@@ -19,21 +19,27 @@ import numpy as np
 import penstock as ps
 from penstock.bench import gpu
 
-from .daily_cases import DOES_LESS, LAYOUTS, SELECTIONS, Case, Cases, layouts, opened, values
+from .daily_cases import (
+    DOES_LESS,
+    LAYOUTS,
+    SELECTIONS,
+    Case,
+    Cases,
+    Groups,
+    group,
+    layouts,
+    opened,
+    values,
+)
 
-GPU_GROUPS: dict[str, Callable[[Path, ExitStack], Cases]] = {}
+GPU_GROUPS: Groups = {}
 
 _ROWS = 1.5
 """The floor of rows that are gathered from all over a file."""
 _APPENDS = 1.2
 
 
-def _group(name: str) -> Callable[[Callable[[Path, ExitStack], Cases]], Any]:
-    def registered(cases: Callable[[Path, ExitStack], Cases]) -> Any:
-        GPU_GROUPS[name] = cases
-        return cases
-
-    return registered
+_group = partial(group, groups=GPU_GROUPS)
 
 
 def _to_gpu(host: Any) -> Any:
