@@ -47,7 +47,7 @@ def place(device: Device, like: Library | None, pin: bool, out: Any = None) -> D
     Raises:
         InvalidError: The arguments exclude each other.
     """
-    is_of_torch = type(device).__module__ == "torch"
+    is_of_torch = device is not None and type(device).__module__ == "torch"
     if like is None and not pin and not is_of_torch:
         return device
     if out is not None:

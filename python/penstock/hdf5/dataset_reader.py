@@ -131,8 +131,12 @@ class DatasetReader:
         """
         after = None if stream is None else stream_handle(stream)
         of_call = resolve(options) if options else None
-        natives = self._natives(dataset)
-        return any(native.read_into(selection, out, after, of_call) for native in natives)
+        native = self._opened(dataset)
+        while native is not None:
+            if native.read_into(selection, out, after, of_call):
+                return True
+            native = self._renewed(dataset, native)
+        return False
 
     def write(self, dataset: Any, selection: Any, array: Any) -> bool:
         """Write few elements, without options; return false if another way may be faster."""
