@@ -16,7 +16,7 @@ from penstock.report import remember
 
 FALLBACK_STATUSES: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
 """What a reader returns for reads of another kind, and in a forked child that has no library."""
-_OF_FILES: Final = ("open", "open_descriptor", "close", "read", "load", "save")
+_OF_FILES: Final = ("open", "open_descriptor", "close", "read", "load", "save", "stream_query")
 _STRUCTS: Final = ("penstock_axis", "penstock_selection", "penstock_array", "penstock_report")
 
 

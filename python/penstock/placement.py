@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -100,22 +101,25 @@ def allocate(
     if ordinal == HOST:
         return _on_host(shape, dtype, device)
     library = device.library if isinstance(device, Placement) else _library()
-    if library not in ("device", "jax") and frameworks.with_gpu(library) is None:
-        raise UnavailableError(f"{library} is not installed, or finds no GPU")
+    module: Any = None
+    if library not in ("device", "jax"):
+        module = frameworks.with_gpu(library)
+        if module is None:
+            raise UnavailableError(f"{library} is not installed, or finds no GPU")
+    if library == "torch":
+        found = torch_dtype(module, dtype)
+        if stream is None:
+            current = "cuda" if ordinal is None else f"cuda:{ordinal}"
+            return module.empty(shape, dtype=found, device=current)
     if ordinal is None:
         ordinal = _current_ordinal(library)
     if library == "torch":
-        torch = frameworks.with_gpu("torch")
-        assert torch is not None
-        found = torch_dtype(torch, dtype)
         with frameworks.on_stream("torch", stream, ordinal):
-            return torch.empty(shape, dtype=found, device=f"cuda:{ordinal}")
+            return module.empty(shape, dtype=found, device=f"cuda:{ordinal}")
     if library == "cupy":
-        cupy = frameworks.with_gpu("cupy")
-        assert cupy is not None
         found = cupy_dtype(dtype)
         with frameworks.on_stream("cupy", stream, ordinal):
-            return cupy.empty(shape, dtype=found)
+            return module.empty(shape, dtype=found)
     made = DeviceArray(shape, dtype.numpy or dtype.name, ordinal)
     return made if library == "device" else frameworks.jax_array(made, jax_dtype(dtype))
 
@@ -134,12 +138,13 @@ def parse_device(device: Device) -> int | None:
     """Return the CUDA ordinal of a device, -1 for the host, ``None`` for the current GPU."""
     if device is None:
         return HOST
-    if isinstance(device, Placement):
-        return device.ordinal
-    if isinstance(device, (int, np.integer)) and not isinstance(device, bool):
-        return ordinal_of(device)
-    if type(device).__module__.startswith("cupy"):
-        return int(device.id)
+    if type(device) is not str:
+        if isinstance(device, Placement):
+            return device.ordinal
+        if isinstance(device, (int, np.integer)) and not isinstance(device, bool):
+            return ordinal_of(device)
+        if type(device).__module__.startswith("cupy"):
+            return int(device.id)
     name, _, ordinal = str(device).partition(":")
     if name == "cpu":
         return HOST
@@ -222,9 +227,14 @@ def cupy_dtype(dtype: ElementType) -> np.dtype[Any]:
     return dtype.numpy
 
 
+@cache
+def _asked_for() -> str:
+    return os.environ.get("PENSTOCK_ARRAYS", "")
+
+
 def _library() -> str:
     """Return the library that makes arrays in GPU memory: torch, else CuPy, else Penstock."""
-    forced = os.environ.get("PENSTOCK_ARRAYS", "")
+    forced = _asked_for()
     if forced and forced not in _LIBRARIES:
         raise InvalidError(
             f"the environment variable PENSTOCK_ARRAYS has an unknown value {forced!r}",

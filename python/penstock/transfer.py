@@ -152,7 +152,6 @@ def save(
     if after is None and save_at_once(library(), path, array, at, AT_ONCE):
         return
     view = arrays.source(array, after)
-    _forget_idle_stream(view)
     if not save_at_once(library(), path, view, at, AT_ONCE):
         finish(_save_request(path, view, native_options, array, flags=request.CALLER_WAITS))
 
@@ -249,8 +248,7 @@ def move(
     file: NativeFile, operation: int, ranges: CData, count: int, view: arrays.View, options: CData
 ) -> None:
     """Move ranges between a file and the memory of a view; return when the move is complete."""
-    _forget_idle_stream(view)
-    if view.stream is None and view.nbytes <= AT_ONCE:
+    if view.nbytes <= AT_ONCE and _is_ready(view):
         done = new_report()
         call = lib.penstock_readv if operation == request.READ else lib.penstock_writev
         check(call(file.handle, ranges, count, options, done))
@@ -270,10 +268,9 @@ def move(
     finish(made)
 
 
-def _forget_idle_stream(view: arrays.View) -> None:
-    """Leave the stream of few bytes out if its work is done: one call then moves them."""
-    if view.stream is not None and view.device >= 0 and view.nbytes <= AT_ONCE:
-        view.stream = None if is_idle(view.stream, view.device) else view.stream
+def _is_ready(view: arrays.View) -> bool:
+    """Whether no work is queued on memory of a GPU, nor is a stream given for that of the host."""
+    return view.stream is None or (view.device >= 0 and is_idle(view.stream, view.device))
 
 
 def start(

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock import placement
 from penstock._native import ffi, lib
 from penstock.errors import check
 from penstock.hdf5 import small
@@ -129,7 +130,7 @@ def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def penstock_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """New GPU arrays are DeviceArrays, whatever is installed."""
-    monkeypatch.setenv("PENSTOCK_ARRAYS", "device")
+    monkeypatch.setattr(placement, "_asked_for", lambda: "device")
 
 
 @pytest.fixture(scope="session")

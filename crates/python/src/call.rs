@@ -120,7 +120,11 @@ type Save = unsafe extern "C" fn(
     report: *mut u64,
 ) -> c_int;
 
-/// The functions for files.
+/// `penstock_stream_query`
+type QueryStream =
+    unsafe extern "C" fn(device: c_int, stream: *mut c_void, is_idle: *mut c_int) -> c_int;
+
+/// The functions for files, and for the streams of their arrays.
 pub(crate) struct FileFunctions {
     pub(crate) open: Open,
     pub(crate) open_descriptor: OpenDescriptor,
@@ -128,13 +132,16 @@ pub(crate) struct FileFunctions {
     pub(crate) read: ReadFile,
     pub(crate) load: Load,
     pub(crate) save: Save,
+    pub(crate) query_stream: QueryStream,
 }
 
 impl FileFunctions {
     /// # Safety
     /// The addresses are those of `penstock_open`, `penstock_open_descriptor`, `penstock_close`,
-    /// `penstock_read`, `penstock_load` and `penstock_save` of a library that is never unloaded.
-    unsafe fn at([open, open_descriptor, close, read, load, save]: [usize; 6]) -> FileFunctions {
+    /// `penstock_read`, `penstock_load`, `penstock_save` and `penstock_stream_query` of a library that is
+    /// never unloaded.
+    unsafe fn at(addresses: [usize; 7]) -> FileFunctions {
+        let [open, open_descriptor, close, read, load, save, query] = addresses;
         // SAFETY: by contract of this function.
         unsafe {
             FileFunctions {
@@ -144,6 +151,7 @@ impl FileFunctions {
                 read: transmute::<usize, ReadFile>(read),
                 load: transmute::<usize, Load>(load),
                 save: transmute::<usize, Save>(save),
+                query_stream: transmute::<usize, QueryStream>(query),
             }
         }
     }
@@ -157,7 +165,7 @@ impl FileFunctions {
 ///     write: The address of `penstock_reader_write`.
 ///     shape: The address of `penstock_reader_shape`.
 ///     files: The addresses of `penstock_open`, `penstock_open_descriptor`, `penstock_close`,
-///         `penstock_read`, `penstock_load` and `penstock_save`.
+///         `penstock_read`, `penstock_load`, `penstock_save` and `penstock_stream_query`.
 ///     sizes: The sizes of `penstock_axis`, `penstock_selection`, `penstock_array` and `penstock_report`.
 ///     fallback: The statuses of reads that the fallback path carries out.
 ///     options: Returns the options of the thread or task, a tuple.
@@ -195,7 +203,7 @@ impl Library {
         start: usize,
         write: usize,
         shape: usize,
-        files: [usize; 6],
+        files: [usize; 7],
         sizes: (usize, usize, usize, usize),
         fallback: Vec<c_int>,
         options: Py<PyAny>,

@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyInt};
 
 use crate::call::Library;
 use crate::gil;
-use crate::memory::Memory;
+use crate::memory::{Memory, Stream};
 
 /// An open file. The end of its last reference closes it.
 ///
@@ -211,7 +211,7 @@ impl Library {
     }
 
     /// Calls without the GIL, with address and length of memory and the place of the report, which is then the last
-    /// one. Returns false, without a call, for memory on which a library may have queued work, of more than
+    /// one. Returns false, without a call, for memory on which a library has queued work, of more than
     /// `at_once` bytes, or that is missing.
     fn at_once(
         &self,
@@ -221,7 +221,12 @@ impl Library {
         call: impl FnOnce(*mut c_void, u64, *mut u64) -> c_int + Send,
     ) -> PyResult<bool> {
         let (address, bytes) = (memory.address, memory.bytes);
-        if memory.stream.is_some() || bytes > at_once || (address == 0 && bytes > 0) {
+        if bytes > at_once || (address == 0 && bytes > 0) {
+            return Ok(false);
+        }
+        if let Some(stream) = memory.stream
+            && !self.is_idle(py, stream)?
+        {
             return Ok(false);
         }
         let mut report = self.empty_report();
@@ -235,6 +240,21 @@ impl Library {
         self.check(py, status)?;
         self.remember(py, report)?;
         Ok(true)
+    }
+
+    /// Returns whether the work queued on a stream is done.
+    fn is_idle(&self, py: Python<'_>, stream: Stream) -> PyResult<bool> {
+        let mut is_idle = 0;
+        // SAFETY: the stream is one of a live library, and the place is valid.
+        let status = unsafe {
+            (self.files.query_stream)(
+                stream.device,
+                stream.handle as *mut c_void,
+                &raw mut is_idle,
+            )
+        };
+        self.check(py, status)?;
+        Ok(is_idle != 0)
     }
 }
 

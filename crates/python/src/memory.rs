@@ -21,9 +21,16 @@ pub(crate) struct Memory<'py> {
     pub(crate) dtype: Bound<'py, PyAny>,
     pub(crate) is_on_gpu: bool,
     /// The current stream of the array's library, whose queued work a read follows.
-    pub(crate) stream: Option<usize>,
+    pub(crate) stream: Option<Stream>,
     /// Whether autograd has to record the read.
     pub(crate) is_tensor: bool,
+}
+
+/// A CUDA stream, and the device whose default stream is meant if it is one.
+#[derive(Clone, Copy)]
+pub(crate) struct Stream {
+    pub(crate) handle: usize,
+    pub(crate) device: c_int,
 }
 
 /// The classes of arrays that a reader fills: NumPy's, torch's, `DeviceArray`, and `View` for those of other
@@ -236,7 +243,7 @@ impl Classes {
             dlpack::CUDA => true,
             _ => return Ok(None),
         };
-        let stream = match api.and_then(|api| api.current_stream) {
+        let handle = match api.and_then(|api| api.current_stream) {
             _ if !is_on_gpu => None,
             Some(current) => {
                 let mut stream = null_mut();
@@ -253,7 +260,10 @@ impl Classes {
             bytes: bytes as u64,
             dtype,
             is_on_gpu,
-            stream,
+            stream: handle.map(|handle| Stream {
+                handle,
+                device: device.id,
+            }),
             is_tensor: true,
         }))
     }
@@ -336,9 +346,10 @@ fn has_shape(
 fn of_view<'py>(view: &Bound<'py, PyAny>, shape: Option<&[u64]>) -> PyResult<Option<Memory<'py>>> {
     let py = view.py();
     let is_in_c_order = view.getattr(intern!(py, "strides"))?.is_none();
-    let is_on_gpu = view.getattr(intern!(py, "device"))?.extract::<i32>()? >= 0;
-    let stream: Option<usize> = view.getattr(intern!(py, "stream"))?.extract()?;
-    let is_ordered = is_on_gpu || stream.is_none();
+    let device: c_int = view.getattr(intern!(py, "device"))?.extract()?;
+    let is_on_gpu = device >= 0;
+    let handle: Option<usize> = view.getattr(intern!(py, "stream"))?.extract()?;
+    let is_ordered = is_on_gpu || handle.is_none();
     if !is_in_c_order || !is_ordered || !has_shape(view, intern!(py, "shape"), shape)? {
         return Ok(None);
     }
@@ -347,7 +358,7 @@ fn of_view<'py>(view: &Bound<'py, PyAny>, shape: Option<&[u64]>) -> PyResult<Opt
         bytes: view.getattr(intern!(py, "nbytes"))?.extract()?,
         dtype: view.getattr(intern!(py, "dtype"))?,
         is_on_gpu,
-        stream,
+        stream: handle.map(|handle| Stream { handle, device }),
         is_tensor: false,
     }))
 }

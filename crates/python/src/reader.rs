@@ -389,7 +389,7 @@ impl Reader {
             let is_plain = stream.is_none();
             return is_plain.then(|| self.to_host(selected, shape, memory.address, options));
         }
-        let stream = stream.or(memory.stream);
+        let stream = stream.or(memory.stream.map(|stream| stream.handle));
         Some(Destination {
             address: memory.address,
             element: self.element,

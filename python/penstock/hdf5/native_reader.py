@@ -30,7 +30,7 @@ from penstock.hdf5.conversions import (
 from penstock.hdf5.library import lock
 from penstock.hdf5.selection import split
 from penstock.native_calls import FALLBACK_STATUSES, library
-from penstock.placement import Device, Placement, allocate, is_numpy, parse_device
+from penstock.placement import Device, Placement, allocate, is_numpy
 from penstock.records import in_c_order
 from penstock.request import Request
 
@@ -91,6 +91,8 @@ class NativeReader:
         """Whether the dataset cannot change. The first reader finds that out."""
         self._stored = stored
         """The type as which elements are read, unless another one is asked for."""
+        self._on_gpu: ElementType | None = None
+        """Their type in a new array of a GPU."""
         self._conversions = conversions
         self._own: Reader | None = None
         """The reader of elements of the dataset's own type."""
@@ -195,20 +197,10 @@ class NativeReader:
             return None if kind is None else make(shape, kind)
         if not self.is_fixed and math.prod(shape) * self._stored.itemsize > small.DECODED:
             return None  # HDF5 reads no more into a GPU
-        is_usual = is_own and type(device) is str and stream is None
-        known = _torch_dtypes.get(self._stored) if is_usual else None
-        if known is None or os.environ.get("PENSTOCK_ARRAYS", "torch") != "torch":
-            wanted = element_type(self._stored.newbyteorder("=") if is_own else dtype)
-            out = allocate(shape, wanted, device, stream)
-            is_ours = type(out) is DeviceArray
-            if is_own and not is_ours and frameworks.is_torch(out) and out.is_cuda:
-                _torch_dtypes[self._stored] = out.dtype
-        else:
-            torch = frameworks.loaded("torch")
-            assert torch is not None
-            ordinal = None if device == "cuda" else parse_device(device)
-            name = "cuda" if ordinal is None else f"cuda:{ordinal}"
-            out = torch.empty(shape, dtype=known, device=name)
+        if self._on_gpu is None:
+            self._on_gpu = element_type(self._stored.newbyteorder("="))
+        wanted = self._on_gpu if is_own else element_type(dtype)
+        out = allocate(shape, wanted, device, stream)
         if is_own and self._stored.isnative and type(out) is not DeviceArray:
             self._readers.setdefault(out.dtype, self._own)
         return out
@@ -525,10 +517,6 @@ def _view(out: Any, stream: int | None, *, is_new: bool) -> arrays.View:
 
 
 _all: WeakSet[NativeReader] = WeakSet()
-
-
-_torch_dtypes: dict[np.dtype[Any], Any] = {}
-"""torch's type for each type of stored numbers of which it made an array on a GPU."""
 
 
 def _in_child() -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock import placement
 from penstock.files import path_of_new
 
 FUNCTION_FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -275,7 +276,7 @@ def test_a_load_into_a_tensor_waits_for_the_kernels_that_still_use_it(tmp_path, 
 
 
 def test_cupy_arrays_are_loaded_and_saved(tmp_path, cupy, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_ARRAYS", "cupy")
+    monkeypatch.setattr(placement, "_asked_for", lambda: "cupy")
     a = cupy.arange(1 << 20, dtype="f4") * 2
     ps.save(tmp_path / "f", a)
     back = ps.load(tmp_path / "f", dtype="f4", device="cuda")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock import placement
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_a_gpu_that_is_not_there_is_an_error():
 def test_cuda_without_a_gpu_says_so(tmp_path, monkeypatch):
     if ps.devices():
         pytest.skip("there is a GPU")
-    monkeypatch.setenv("PENSTOCK_ARRAYS", "device")
+    monkeypatch.setattr(placement, "_asked_for", lambda: "device")
     path = tmp_path / "f.bin"
     path.write_bytes(bytes(10))
     with pytest.raises(ps.UnavailableError):
