@@ -17,5 +17,6 @@ mod virtual_dataset;
 pub use conversion::Conversion;
 pub use open_files::SourceFile;
 pub use virtual_dataset::{
-    CachedSource, Mapping, Resolution, SourceCache, SourceDataset, SourcePart, Store, resolve,
+    CachedSource, KeptSource, Mapping, Resolution, SourceCache, SourceDataset, SourcePart, Store,
+    resolve,
 };

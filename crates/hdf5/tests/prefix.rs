@@ -3,12 +3,15 @@
 mod common;
 #[path = "common/execute.rs"]
 mod execute;
+#[path = "common/no_cache.rs"]
+mod no_cache;
 
 use std::fs;
 use std::sync::Arc;
 
 use common::lock;
 use execute::{execute, native_read};
+use no_cache::NoCache;
 use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Plan, Selection};
 use penstock_engine::file::position::Operation;
 use penstock_hdf5::dataset::{DatasetInfo, Layout};
@@ -58,7 +61,7 @@ fn prefixes_of_the_environment_are_those_that_hdf5_uses() {
                     &info,
                     &all,
                     &dense,
-                    (&mapping, &|_| None),
+                    (&mapping, &NoCache),
                 )
                 .unwrap();
                 let parts = match made {

@@ -3,6 +3,8 @@
 mod common;
 #[path = "common/execute.rs"]
 mod execute;
+#[path = "common/no_cache.rs"]
+mod no_cache;
 #[path = "common/selections.rs"]
 mod selections;
 
@@ -13,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use common::{Locked, Opened, Setting, lock};
 use execute::{execute, native_read};
+use no_cache::NoCache;
 use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Run, Selection, StoredSize};
 use penstock_hdf5::dataset::{ByteOrder, DatasetInfo, ElementType, FileType};
 use penstock_hdf5::{Resolution, SourcePart, Store, resolve};
@@ -81,7 +84,7 @@ fn take_apart(
         info,
         selection,
         destination,
-        (&item, &|_| None),
+        (&item, &NoCache),
     )
     .map_err(|error| error.to_string())
 }

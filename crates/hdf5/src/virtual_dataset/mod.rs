@@ -46,7 +46,7 @@ use limits::{DEEPEST, MOST_PARTS, MOST_RETURNS, Stop};
 use mapping::{Side, Touched, Wanted};
 use rows::Rows;
 pub(crate) use source_dataset::FEW_OF_MANY_CHUNKS;
-pub use source_dataset::{CachedSource, SourceCache, SourceDataset, Store};
+pub use source_dataset::{CachedSource, KeptSource, SourceCache, SourceDataset, Store};
 use sources::{Source, Sources, StoredSource, VirtualDataset};
 
 /// The result of resolving a virtual dataset.
@@ -80,14 +80,14 @@ pub type Mapping<'a> = &'a dyn Fn(&FileType) -> Option<ElementMapping>;
 /// Finds, opens and closes source files as HDF5 itself does. Where a file or dataset is missing, so
 /// that HDF5 would return its fill value, the part only fills. `mapping` returns the wanted part of
 /// an element of a given type and its size in memory (always the same), or `None` if elements of
-/// that type cannot be converted. `source_cache` returns the cache entry of a source.
+/// that type cannot be converted. `source_cache` is the cache of sources.
 pub fn resolve(
     session: &Session<'_>,
     dataset: hid_t,
     info: &Arc<DatasetInfo>,
     selection: &Selection,
     memory: &MemoryLayout,
-    (mapping, source_cache): (Mapping<'_>, SourceCache<'_>),
+    (mapping, source_cache): (Mapping<'_>, &dyn SourceCache),
 ) -> Result<Resolution, Error> {
     let mut resolver = Resolver::new(Sources::new(session, Some(source_cache)), mapping);
     match resolver.all(dataset, info, selection, memory) {

@@ -1,8 +1,11 @@
 //! A source dataset while it is resolved, its cache entry, and the place of its bytes.
 
+use std::ffi::CStr;
+use std::path::Path;
 use std::sync::Arc;
 
 use penstock_array::{ArrayChunks, ChunkTable};
+use penstock_engine::file::unchanged::Status;
 use penstock_sys::hdf5::hid_t;
 
 use crate::dataset::{DatasetInfo, TouchedChunks};
@@ -20,6 +23,10 @@ pub struct SourceDataset<'a> {
     pub file: hid_t,
     /// Description of the dataset.
     pub info: &'a DatasetInfo,
+    /// The path by which its file was found.
+    pub path: &'a Path,
+    /// Its name there.
+    pub name: &'a CStr,
     /// Whether it is in the file of the virtual dataset.
     pub is_same_file: bool,
     /// Identity of the file of the virtual dataset that is read.
@@ -36,10 +43,27 @@ pub trait CachedSource: Send + Sync {
     fn is_for_hdf5(&self, touched: TouchedChunks) -> bool;
     /// Returns the cache of the dataset's decoded chunks.
     fn decoded(&self) -> Option<Arc<ArrayChunks>>;
+    /// Keeps what a later read needs in place of HDF5's dataset: its description, and its file.
+    fn keep(&self, info: &Arc<DatasetInfo>, file: &Arc<SourceFile>);
 }
 
-/// Returns the cache entry of a source; `None` if the source may not be cached.
-pub type SourceCache<'a> = &'a dyn Fn(&SourceDataset<'_>) -> Option<Arc<dyn CachedSource>>;
+/// A source that need not be opened by HDF5.
+pub struct KeptSource {
+    /// Description of the dataset.
+    pub info: Arc<DatasetInfo>,
+    /// Its file.
+    pub file: Arc<SourceFile>,
+    /// Its cache entry, which has the chunk table.
+    pub cached: Arc<dyn CachedSource>,
+}
+
+/// The cache of the sources of virtual datasets.
+pub trait SourceCache {
+    /// Returns the cache entry of a source; `None` if the source may not be cached.
+    fn entry(&self, source: &SourceDataset<'_>) -> Option<Arc<dyn CachedSource>>;
+    /// Returns the source of this name in a file of this settled status, if it is kept and cannot have changed.
+    fn kept(&self, status: &Status, name: &CStr) -> Option<KeptSource>;
+}
 
 /// The place of the stored bytes of a part.
 #[derive(Clone, Debug)]

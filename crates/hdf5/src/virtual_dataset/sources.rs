@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, VecDeque};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -72,6 +72,15 @@ impl Source {
 /// A file that was looked for, and its status if there is one; see [`Status::settled`].
 pub(crate) type Sighting = (PathBuf, Option<Option<Status>>);
 
+/// A source file that exists.
+struct Located {
+    /// `None` for the file of the virtual dataset.
+    path: Option<PathBuf>,
+    identity: Identity,
+    /// See [`Status::settled`].
+    status: Option<Status>,
+}
+
 /// A source whose elements are stored.
 pub(super) struct StoredSource {
     pub info: Arc<DatasetInfo>,
@@ -118,7 +127,7 @@ impl StoredSource {
 pub(super) struct Sources<'a> {
     pub(super) session: &'a Session<'a>,
     /// `None` if only the shapes of sources are needed.
-    source_cache: Option<SourceCache<'a>>,
+    source_cache: Option<&'a dyn SourceCache>,
     /// The files that were looked for.
     pub(super) sightings: Vec<Sighting>,
     /// Whether a source may change in this process, or could not be looked at.
@@ -135,7 +144,7 @@ pub(super) struct Sources<'a> {
 
 impl<'a> Sources<'a> {
     /// Without `source_cache`, sources are only described.
-    pub(super) fn new(session: &'a Session<'a>, source_cache: Option<SourceCache<'a>>) -> Self {
+    pub(super) fn new(session: &'a Session<'a>, source_cache: Option<&'a dyn SourceCache>) -> Self {
         Sources {
             session,
             source_cache,
@@ -199,7 +208,8 @@ impl<'a> Sources<'a> {
         name: &Path,
     ) -> Option<Option<VirtualDataset>> {
         let name = CString::new(name.as_os_str().as_bytes()).ok()?;
-        let opened = self.open(place, file).ok()??.0;
+        let at = self.locate(place, file).ok()??;
+        let opened = self.open(place, &at).ok()?;
         let dataset = self.open_dataset(place, &opened, &name).ok()?;
         let creation = creation_properties(self.session, dataset.get()).ok()?;
         // SAFETY: takes an owned identifier.
@@ -233,36 +243,55 @@ impl<'a> Sources<'a> {
             return Err(unnamed(mapping));
         }
         let (file, _) = numbered(mapping.file.as_os_str(), number);
-        let is_same = file.as_os_str() == ".";
-        let Some((opened, identity)) = self.open(place, &file)? else {
+        let Some(at) = self.locate(place, &file)? else {
             return Ok(None);
         };
-        let key = (identity, name);
+        let key = (at.identity, name);
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
         }
-        let found = self.load(place, &opened, &key.1, is_same)?.map(Rc::new);
+        let found = match self.kept(&at, &key.1) {
+            Some(kept) => Some(kept),
+            None => self.load(place, &at, &key.1)?,
+        };
+        let found = found.map(Rc::new);
         self.known.insert(key, found.clone());
         Ok(found)
     }
 
-    /// Opens a source file; `None` if there is none. `.` is the file of the virtual dataset.
-    fn open(
-        &mut self,
-        place: &VirtualDataset,
-        file: &Path,
-    ) -> Result<Option<(Rc<Id>, Identity)>, Stop> {
+    /// Returns a source that need not be opened.
+    fn kept(&self, at: &Located, name: &CStr) -> Option<Source> {
+        let kept = self.source_cache?.kept(at.status.as_ref()?, name)?;
+        Some(Source::Stored(StoredSource {
+            table: kept.cached.table().map(OnceCell::from).unwrap_or_default(),
+            info: kept.info,
+            store: Store::File(kept.file),
+            cached: Some(kept.cached),
+            unread: None,
+        }))
+    }
+
+    /// Finds a source file; `None` if there is none. `.` is the file of the virtual dataset.
+    fn locate(&mut self, place: &VirtualDataset, file: &Path) -> Result<Option<Located>, Stop> {
         if file.as_os_str() == "." {
-            return Ok(Some((place.file.clone(), place.identity)));
+            return Ok(Some(Located {
+                path: None,
+                identity: place.identity,
+                status: None,
+            }));
         }
         // HDF5 reads the variable in every program, so Penstock must find the same files.
         let prefixes = environment::setting(PREFIXES);
         for path in place.origin.candidates(file, prefixes) {
-            let found = match fs::metadata(&path) {
+            match fs::metadata(&path) {
                 Ok(meta) => {
-                    let status = Some(Status::settled(&meta));
-                    self.sightings.push((path.clone(), status));
-                    identity(&meta)
+                    let status = Status::settled(&meta);
+                    self.sightings.push((path.clone(), Some(status)));
+                    return Ok(Some(Located {
+                        path: Some(path),
+                        identity: identity(&meta),
+                        status,
+                    }));
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::NotFound | ErrorKind::NotADirectory => {
@@ -271,22 +300,29 @@ impl<'a> Sources<'a> {
                     }
                     _ => return Err(unreadable(&path, &error.to_string())),
                 },
-            };
-            let is_it = |(open, intent, _): &&(PathBuf, u32, Rc<Id>)| {
-                *open == path && *intent == place.intent
-            };
-            if let Some((_, _, id)) = self.files.iter().find(is_it) {
-                return Ok(Some((id.clone(), found)));
             }
-            let id = Rc::new(self.open_file(place, &path)?);
-            let most = MOST_OPEN.min(most_descriptors() / 16) as usize;
-            while self.files.len() >= most.max(1) {
-                self.files.pop_front();
-            }
-            self.files.push_back((path, place.intent, id.clone()));
-            return Ok(Some((id, found)));
         }
         Ok(None)
+    }
+
+    /// Opens a source file that was found.
+    fn open(&mut self, place: &VirtualDataset, at: &Located) -> Result<Rc<Id>, Stop> {
+        let Some(path) = &at.path else {
+            return Ok(place.file.clone());
+        };
+        let is_it =
+            |(open, intent, _): &&(PathBuf, u32, Rc<Id>)| open == path && *intent == place.intent;
+        if let Some((_, _, id)) = self.files.iter().find(is_it) {
+            return Ok(id.clone());
+        }
+        let id = Rc::new(self.open_file(place, path)?);
+        let most = MOST_OPEN.min(most_descriptors() / 16) as usize;
+        while self.files.len() >= most.max(1) {
+            self.files.pop_front();
+        }
+        self.files
+            .push_back((path.clone(), place.intent, id.clone()));
+        Ok(id)
     }
 
     /// Opens a source file that exists.
@@ -321,11 +357,11 @@ impl<'a> Sources<'a> {
     fn load(
         &mut self,
         place: &VirtualDataset,
-        file: &Id,
+        at: &Located,
         name: &CString,
-        is_same: bool,
     ) -> Result<Option<Source>, Stop> {
         let hdf5 = self.session.hdf5;
+        let (file, is_same) = (self.open(place, at)?, at.path.is_none());
         let failed = |error: Error| {
             let what = format!("cannot be opened: {}", error.cause());
             refused(&name.to_string_lossy(), &what)
@@ -335,7 +371,7 @@ impl<'a> Sources<'a> {
         if self.session.check(exists, "look for it").map_err(failed)? == 0 {
             return Ok(None);
         }
-        let dataset = self.open_dataset(place, file, name).map_err(failed)?;
+        let dataset = self.open_dataset(place, &file, name).map_err(failed)?;
         let info = DatasetInfo::read(self.session, dataset.get())?;
         self.is_unsettled |= info.file.is_writable || info.file.is_swmr;
         let Some(source_cache) = self.source_cache else {
@@ -360,10 +396,12 @@ impl<'a> Sources<'a> {
             let place = self.place(dataset.get(), Arc::new(info))?;
             return Ok(Some(Source::Virtual(place)));
         }
-        let cached = source_cache(&SourceDataset {
+        let cached = source_cache.entry(&SourceDataset {
             dataset: dataset.get(),
             file: file.get(),
             info: &info,
+            path: at.path.as_deref().unwrap_or(Path::new("")),
+            name,
             is_same_file: is_same,
             reader: *self.reader.get_or_insert(place.identity),
         });
@@ -405,6 +443,11 @@ impl<'a> Sources<'a> {
             cached,
             unread: None,
         };
+        if let (Some(cached), Store::File(file)) = (&source.cached, &source.store)
+            && !matches!(source.info.layout, Layout::External(_))
+        {
+            cached.keep(&source.info, file);
+        }
         if !matches!(source.info.layout, Layout::Chunked { .. }) {
             return Ok(source);
         }

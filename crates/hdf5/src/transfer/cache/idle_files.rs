@@ -11,6 +11,7 @@ use penstock_engine::threads;
 
 use super::cached_dataset::CachedDataset;
 use super::files::{Files, files};
+use super::virtual_sources;
 use crate::dataset::FileInfo;
 use crate::open_files::{shared, shared_as, with_room};
 
@@ -47,7 +48,13 @@ impl CachedDataset {
         {
             file.lingers = Some(Arc::clone(&open));
             file.is_in_use = true;
-            start_closer(&mut files);
+            if !start_closer(&mut files) {
+                // No thread would close them.
+                files
+                    .files
+                    .values_mut()
+                    .for_each(|file| file.lingers = None);
+            }
         }
         Ok(open)
     }
@@ -55,19 +62,11 @@ impl CachedDataset {
 
 /// Starts a thread that closes idle files, and ends when no file is open. A file that
 /// the program has closed, and may want to delete or to unmount, thus stays open for a moment
-/// only.
-fn start_closer(files: &mut Files) {
-    if files.has_closer {
-        return;
-    }
-    match threads::start("penstock-idle", close_idle_files) {
-        Ok(()) => files.has_closer = true,
-        // No thread would close them.
-        Err(_) => files
-            .files
-            .values_mut()
-            .for_each(|file| file.lingers = None),
-    }
+/// only. Returns whether the thread runs.
+pub(super) fn start_closer(files: &mut Files) -> bool {
+    files.has_closer =
+        files.has_closer || threads::start("penstock-idle", close_idle_files).is_ok();
+    files.has_closer
 }
 
 /// Least time for which an idle file stays open.
@@ -84,23 +83,24 @@ fn close_idle() {
         .values_mut()
         .map(|f| f.lingers.take())
         .collect();
-    drop(idle);
+    drop((idle, virtual_sources::take_all()));
 }
 
 fn close_idle_files() {
     loop {
         thread::sleep(LINGER);
         let mut files = files();
+        let (sources, are_open) = virtual_sources::take_idle();
         let mut idle = Vec::new();
         for file in files.files.values_mut() {
             if !std::mem::take(&mut file.is_in_use) {
                 idle.extend(file.lingers.take());
             }
         }
-        files.has_closer = files.files.values().any(|file| file.lingers.is_some());
+        files.has_closer = are_open || files.files.values().any(|file| file.lingers.is_some());
         let is_last = !files.has_closer;
         drop(files);
-        drop(idle);
+        drop((idle, sources));
         if is_last {
             return;
         }

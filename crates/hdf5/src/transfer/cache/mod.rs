@@ -17,4 +17,4 @@ pub use descriptions::TransferDescription;
 pub use forget::forget;
 pub use idle_files::open_file;
 pub use virtual_fits::{is_read_alike, refuse_misread};
-pub(super) use virtual_sources::of as virtual_source;
+pub(super) use virtual_sources::VirtualSources;

@@ -1,24 +1,32 @@
 //! Cache of the sources of virtual datasets, whose files HDF5 opens for each read.
 //!
 //! Between two reads, other programs may write to such a file. So an entry is valid as long as the status
-//! of the file is the same: see [`FileInfo::unchanged`](crate::dataset::FileInfo::unchanged).
+//! of the file is the same: see [`FileInfo::unchanged`](crate::dataset::FileInfo::unchanged). A source of
+//! which everything is known is read without HDF5, unless this process has its file open for writing. Its file
+//! stays open while reads follow each other.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use penstock_array::{ArrayChunks, ChunkTable};
 use penstock_engine::Recover;
 use penstock_engine::file::unchanged::Status;
-use penstock_sys::hdf5::{H5F_OBJ_FILE, hid_t};
+use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_FILE, hid_t};
 
 use super::cached_dataset::{CachedDataset, is_sooner_by_hdf5};
-use crate::dataset::{DatasetInfo, TouchedChunks};
+use super::files::files;
+use super::idle_files::start_closer;
+use crate::SourceFile;
+use crate::dataset::{DatasetInfo, FileInfo, Layout, TouchedChunks};
 use crate::library::Session;
-use crate::open_files::Identity;
+use crate::open_files::{Identity, identity_of};
 use crate::transfer::conflicts;
 use crate::transfer::hdf5_state::drop_at_close;
-use crate::virtual_dataset::{CachedSource, SourceDataset};
+use crate::virtual_dataset::{CachedSource, KeptSource, SourceCache, SourceDataset};
 
 /// A source in a file that HDF5 opens for each read.
 struct Source {
@@ -30,10 +38,22 @@ struct Source {
     reader: Identity,
     table: OnceLock<Arc<ChunkTable>>,
     left_to_hdf5: AtomicU64,
+    /// The description of its stored elements, without HDF5's descriptor.
+    stored: OnceLock<Arc<DatasetInfo>>,
+    path: PathBuf,
+    file: Mutex<Lingering>,
 }
 
-/// Sources, by file and token.
-type Known = BTreeMap<(Identity, [u8; 16]), Arc<Source>>;
+/// A file that stays open while reads follow each other.
+#[derive(Default)]
+struct Lingering {
+    open: Option<Arc<SourceFile>>,
+    /// Whether a read has used it since the last search for idle files.
+    is_in_use: bool,
+}
+
+/// Sources, by file and name.
+type Known = BTreeMap<(Identity, CString), Arc<Source>>;
 
 static SOURCES: Mutex<Known> = Mutex::new(BTreeMap::new());
 
@@ -46,49 +66,125 @@ fn sources() -> MutexGuard<'static, Known> {
     SOURCES.lock().recover()
 }
 
-/// Returns the cache entry of a source; `None` if the source may not be cached.
-pub(in crate::transfer) fn of(
-    session: &Session<'_>,
-    source: &SourceDataset<'_>,
-) -> Option<Arc<dyn CachedSource>> {
-    if source.is_same_file || is_open_elsewhere(session, source.file) {
-        return CachedDataset::of_described(session, source.dataset, source.info)
-            .map(|cached| cached as Arc<dyn CachedSource>);
-    }
-    let status = source.info.file.unchanged.as_ref()?.status()?;
-    let (number, token) = session.object(source.dataset).ok()?;
-    let key = (status.file, token);
-    if let Some(known) = sources().get(&key) {
-        if known.status == status {
-            return Some(Arc::clone(known) as Arc<dyn CachedSource>);
+/// The cache, for one read.
+pub(in crate::transfer) struct VirtualSources<'a> {
+    session: &'a Session<'a>,
+    /// The files that the process has open for writing; `None` if one of them is not known.
+    written: OnceCell<Option<Vec<Identity>>>,
+}
+
+impl<'a> VirtualSources<'a> {
+    pub(in crate::transfer) fn of(session: &'a Session<'a>) -> Self {
+        VirtualSources {
+            session,
+            written: OnceCell::new(),
         }
-        // HDF5 opened the file before it changed, and may buffer its old contents.
-        if known.number == number {
+    }
+
+    /// Returns the files that the process has open for writing. HDF5 may buffer changes of them.
+    fn written(&self) -> Option<Vec<Identity>> {
+        let session = self.session;
+        let mut written = Vec::new();
+        for file in session.open_ids(H5F_OBJ_FILE)? {
+            let mut intent = 0;
+            // SAFETY: HDF5 checks the identifier; the result has a place.
+            let status = unsafe { (session.hdf5.H5Fget_intent)(file, &mut intent) };
+            if status < 0 || intent & H5F_ACC_RDWR != 0 {
+                let info = FileInfo::of(session, file).ok()?;
+                written.push(info.descriptor.and_then(identity_of)?);
+            }
+        }
+        Some(written)
+    }
+}
+
+impl SourceCache for VirtualSources<'_> {
+    fn kept(&self, status: &Status, name: &CStr) -> Option<KeptSource> {
+        let key = (status.file, name.to_owned());
+        let source = sources().get(&key).cloned()?;
+        let info = Arc::clone(source.stored.get()?);
+        let is_whole =
+            source.table.get().is_some() || !matches!(info.layout, Layout::Chunked { .. });
+        if source.status != *status || !is_whole {
             return None;
         }
+        let written = self.written.get_or_init(|| self.written()).as_ref()?;
+        if written.contains(&status.file) {
+            return None;
+        }
+        let file = source.file()?;
+        Some(KeptSource {
+            info,
+            file,
+            cached: source,
+        })
     }
-    drop_at_close(session.hdf5, &[conflicts::forget, forget_all]);
-    let new = Arc::new(Source {
-        info: source.info.clone(),
-        status,
-        number,
-        reader: source.reader,
-        table: OnceLock::new(),
-        left_to_hdf5: AtomicU64::new(0),
-    });
-    let mut sources = sources();
-    let bytes = |source: &Arc<Source>| source.table.get().map_or(0, |table| table.bytes());
-    let is_full =
-        sources.len() >= MOST_SOURCES || sources.values().map(bytes).sum::<usize>() >= MOST_TABLES;
-    let all = if is_full {
-        std::mem::take(&mut *sources)
-    } else {
-        BTreeMap::new()
-    };
-    let old = sources.insert(key, Arc::clone(&new));
-    drop(sources);
-    drop((all, old));
-    Some(new)
+
+    fn entry(&self, source: &SourceDataset<'_>) -> Option<Arc<dyn CachedSource>> {
+        let session = self.session;
+        if source.is_same_file || is_open_elsewhere(session, source.file) {
+            return CachedDataset::of_described(session, source.dataset, source.info)
+                .map(|cached| cached as Arc<dyn CachedSource>);
+        }
+        let status = source.info.file.unchanged.as_ref()?.status()?;
+        let (number, _) = session.object(source.dataset).ok()?;
+        let key = (status.file, source.name.to_owned());
+        if let Some(known) = sources().get(&key) {
+            if known.status == status {
+                return Some(Arc::clone(known) as Arc<dyn CachedSource>);
+            }
+            // HDF5 opened the file before it changed, and may buffer its old contents.
+            if known.number == number {
+                return None;
+            }
+        }
+        drop_at_close(session.hdf5, &[conflicts::forget, forget_all]);
+        let new = Arc::new(Source {
+            info: source.info.clone(),
+            status,
+            number,
+            reader: source.reader,
+            table: OnceLock::new(),
+            left_to_hdf5: AtomicU64::new(0),
+            stored: OnceLock::new(),
+            path: source.path.to_owned(),
+            file: Mutex::default(),
+        });
+        let mut sources = sources();
+        let bytes = |source: &Arc<Source>| source.table.get().map_or(0, |table| table.bytes());
+        let is_full = sources.len() >= MOST_SOURCES
+            || sources.values().map(bytes).sum::<usize>() >= MOST_TABLES;
+        let all = if is_full {
+            std::mem::take(&mut *sources)
+        } else {
+            BTreeMap::new()
+        };
+        let old = sources.insert(key, Arc::clone(&new));
+        drop(sources);
+        drop((all, old));
+        Some(new)
+    }
+}
+
+/// Takes out the files that no read has used since the last call, for the caller to close. Returns whether any
+/// other is still open.
+pub(super) fn take_idle() -> (Vec<Arc<SourceFile>>, bool) {
+    let (mut idle, mut are_open) = (Vec::new(), false);
+    for source in sources().values() {
+        let mut file = source.file.lock().recover();
+        if !std::mem::take(&mut file.is_in_use) {
+            idle.extend(file.open.take());
+        }
+        are_open |= file.open.is_some();
+    }
+    (idle, are_open)
+}
+
+/// Takes out all files that are open, for the caller to close.
+pub(super) fn take_all() -> Vec<Arc<SourceFile>> {
+    let sources = sources();
+    let open = |source: &Arc<Source>| source.file.lock().recover().open.take();
+    sources.values().filter_map(open).collect()
 }
 
 /// Returns whether any source has an entry.
@@ -120,6 +216,38 @@ fn is_open_elsewhere(session: &Session<'_>, file: hid_t) -> bool {
     unsafe { (calls.H5Fget_obj_count)(file, H5F_OBJ_FILE) != 1 }
 }
 
+impl Source {
+    /// Returns the file, if it can be opened and is the one of the status.
+    fn file(&self) -> Option<Arc<SourceFile>> {
+        if let Some(open) = self.lingering() {
+            return Some(open);
+        }
+        let open = Arc::new(SourceFile::of_path(&self.path).ok()?);
+        (open.identity() == self.status.file).then(|| {
+            self.linger(&open);
+            open
+        })
+    }
+
+    fn lingering(&self) -> Option<Arc<SourceFile>> {
+        let mut file = self.file.lock().recover();
+        file.is_in_use = true;
+        file.open.clone()
+    }
+
+    /// Lets a file stay open, if a thread closes it later.
+    fn linger(&self, open: &Arc<SourceFile>) {
+        let mut files = files();
+        if start_closer(&mut files) {
+            let mut file = self.file.lock().recover();
+            *file = Lingering {
+                open: Some(Arc::clone(open)),
+                is_in_use: true,
+            };
+        }
+    }
+}
+
 impl CachedSource for Source {
     fn table(&self) -> Option<Arc<ChunkTable>> {
         self.table.get().cloned()
@@ -135,6 +263,14 @@ impl CachedSource for Source {
 
     fn decoded(&self) -> Option<Arc<ArrayChunks>> {
         None
+    }
+
+    fn keep(&self, info: &Arc<DatasetInfo>, file: &Arc<SourceFile>) {
+        // HDF5 may have reached the dataset through a link to another file.
+        if file.identity() == self.status.file {
+            self.stored.get_or_init(|| Arc::clone(info));
+            self.linger(file);
+        }
     }
 }
 
@@ -154,5 +290,9 @@ impl CachedSource for CachedDataset {
 
     fn decoded(&self) -> Option<Arc<ArrayChunks>> {
         Some(Arc::clone(&self.chunks))
+    }
+
+    fn keep(&self, _: &Arc<DatasetInfo>, _: &Arc<SourceFile>) {
+        // HDF5 has the file open, and finds the dataset at once.
     }
 }

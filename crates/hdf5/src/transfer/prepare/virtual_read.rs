@@ -14,9 +14,9 @@ use super::outcome::{OrStop, Stop, refused};
 use crate::conversion::{Conversion, byte_order};
 use crate::dataset::{DatasetInfo, FileType, Layout, MemoryType};
 use crate::library::Session;
-use crate::transfer::cache::virtual_source;
+use crate::transfer::cache::VirtualSources;
 use crate::transfer::request::{DatasetTransfer, bound};
-use crate::virtual_dataset::{Mapping, Resolution, SourceCache, SourceDataset, Store, resolve};
+use crate::virtual_dataset::{Mapping, Resolution, SourceCache, Store, resolve};
 
 /// Plans reads of the datasets that a virtual dataset consists of.
 pub(in crate::transfer) fn virtual_parts(
@@ -46,8 +46,8 @@ pub(in crate::transfer) fn virtual_parts(
         (!matches!(found.values, TypeConversion::Convert { .. })).then_some(found)
     };
     let mapping = |element: &FileType| conversion_of(element).map(|found| found.element);
-    let source_cache = |source: &SourceDataset<'_>| virtual_source(session, source);
-    let with: (Mapping<'_>, SourceCache<'_>) = (&mapping, &source_cache);
+    let sources = VirtualSources::of(session);
+    let with = (&mapping as Mapping<'_>, &sources as &dyn SourceCache);
     let parts = match resolve(session, transfer.dataset, info, selection, memory, with)? {
         Resolution::Parts(parts) => parts,
         Resolution::Hdf5(_) if is_unsound.get() => return Err(Stop::Failed(unsound(info))),
