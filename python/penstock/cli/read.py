@@ -12,14 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TransferSpeedColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
@@ -192,24 +184,30 @@ def _errors_of_h5py(path: Path, name: str) -> Iterator[None]:
 
 
 def _follow(request: ps.Request[Any], total: int, name: str) -> tuple[Any, ps.Report]:
-    """Show a progress bar until the request is finished; Ctrl-C cancels the request."""
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeElapsedColumn(),
+    """Wait for a request; Ctrl-C cancels it. A terminal shows a progress bar meanwhile."""
+    with RequestGroup([request]) as requests:
+        if sys.stderr.isatty():  # a log would get the bar of the last moment alone
+            _show_progress(request, total, name)
+        array = requests.next()
+    return array, request.report
+
+
+def _show_progress(request: ps.Request[Any], total: int, name: str) -> None:
+    from rich import progress as bars  # which takes 30 ms to import
+
+    with bars.Progress(
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(),
+        bars.DownloadColumn(binary_units=True),
+        bars.TransferSpeedColumn(),
+        bars.TimeElapsedColumn(),
         console=messages,
-        disable=not sys.stderr.isatty(),  # a log would get the bar of the last moment alone
     ) as progress:
         task = progress.add_task(name, total=total)
-        with RequestGroup([request]) as requests:
-            while not request.done():
-                progress.update(task, completed=request.progress())
-                time.sleep(0.02)
-            array = requests.next()
+        while not request.done():
+            progress.update(task, completed=request.progress())
+            time.sleep(0.02)
         progress.update(task, completed=request.progress())
-    return array, request.report
 
 
 def _list_datasets(path: Path, as_json: bool) -> None:
