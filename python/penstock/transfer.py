@@ -99,7 +99,7 @@ def load(
     with NativeFile(path, READ) as file:
         if out is None:
             out = _new_array(file, path, dtype, shape, start, device, after)
-            if after is None and fill(file, out, start, native_options):
+            if after is None and file.fill(out, start, _address_of(native_options), AT_ONCE):
                 return out
             view, copy_back = arrays.new(out, after), None
         else:
@@ -227,18 +227,10 @@ def save_async(
 
 def read_into(file: NativeFile, out: Any, offset: int, options: CData) -> None:
     """Fill the memory of a view, or a C-contiguous array of NumPy, from a file."""
-    if not fill(file, out, offset, options):
+    if not file.fill(out, offset, 0 if options is NULL else address(options), AT_ONCE):
         view = out if isinstance(out, arrays.View) else arrays.view(out)
         ranges = request.one_range(offset, view.pointer, view.nbytes)
         move(file, request.READ, ranges, 1, view, options)
-
-
-def fill(file: NativeFile, out: Any, offset: int, options: CData) -> bool:
-    """Fill an array, or the memory of a view, from a file by one call.
-
-    Returns false if that takes more: see ``File.fill``.
-    """
-    return file.fill(out, offset, _address_of(options), AT_ONCE)
 
 
 def _address_of(options: CData) -> int:

@@ -115,6 +115,12 @@ def header_of(file: NativeFile, name: str) -> Header:
     return _header(file.size(), name, partial(_read, file))
 
 
+def header_at(descriptor: int, name: str) -> Header:
+    """Read and check the header of a file by its descriptor; ``name`` is its path in messages."""
+    size = os.fstat(descriptor).st_size
+    return _header(size, name, lambda begin, length: os.pread(descriptor, length, begin))
+
+
 def header_in(data: bytes | bytearray | memoryview, name: str) -> Header:
     """Check the header of a whole file in memory; ``name`` is what messages call it."""
     return _header(len(data), name, lambda begin, length: bytes(data[begin : begin + length]))
