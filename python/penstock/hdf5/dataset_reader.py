@@ -123,16 +123,26 @@ class DatasetReader:
         return self._h5py_reader(dataset).read(dataset, selection)
 
     def read_into(
-        self, dataset: Any, selection: Any, out: Any, stream: Any, options: OptionKeys
+        self,
+        dataset: Any,
+        selection: Any,
+        out: Any,
+        stream: Any,
+        options: OptionKeys,
+        *,
+        is_new: bool,
     ) -> bool:
         """Fill an array; return false if another way may be faster.
 
         With a stream, as callers pass it, GPU memory is used after the work that is queued there.
+        ``is_new`` says that the old elements of the array must not be seen again.
         """
         after = None if stream is None else stream_handle(stream)
         of_call = resolve(options) if options else None
         natives = self._natives(dataset)
-        return any(native.read_into(selection, out, after, of_call) for native in natives)
+        return any(
+            native.read_into(selection, out, after, of_call, is_new=is_new) for native in natives
+        )
 
     def write(self, dataset: Any, selection: Any, array: Any) -> bool:
         """Write few elements, without options; return false if another way may be faster."""
