@@ -212,10 +212,16 @@ def _open(path: Source) -> tuple[str, int]:
         return str(getattr(path, "name", path)), os.dup(path.fileno())
     name = os.fsdecode(path)
     try:
-        return name, os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
-    except FileNotFoundError as error:
-        message = f"No such file or directory: {name}"
-        raise NotFoundError(message, path=name, errno=error.errno) from None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
+    except OSError:
+        try:
+            NativeFile(path, READ).close()  # raises an error with a remedy
+        except NotFoundError as error:
+            message = f"No such file or directory: {name}"
+            raise NotFoundError(message, path=name, errno=error.errno) from None
+        raise
+    os.set_blocking(descriptor, True)
+    return name, descriptor
 
 
 name_of = itemgetter(0)  # of a part
