@@ -153,6 +153,8 @@ class DatasetReader:
             array = native.values_of(array)
             if array is None:
                 return False
+        elif not self.is_writable(dataset):
+            return False
         write = native.write if native else partial(self._h5py_reader(dataset).write, dataset)
         with lock():
             is_written = True
