@@ -123,14 +123,7 @@ class DatasetReader:
         return self._h5py_reader(dataset).read(dataset, selection)
 
     def read_into(
-        self,
-        dataset: Any,
-        selection: Any,
-        out: Any,
-        stream: Any,
-        options: OptionKeys,
-        *,
-        is_new: bool,
+        self, dataset: Any, selection: Any, out: Any, stream: Any, options: OptionKeys, is_new: bool
     ) -> bool:
         """Fill an array; return false if another way may be faster.
 
@@ -139,10 +132,9 @@ class DatasetReader:
         """
         after = None if stream is None else stream_handle(stream)
         of_call = resolve(options) if options else None
+        what = selection, out, after, of_call
         natives = self._natives(dataset)
-        return any(
-            native.read_into(selection, out, after, of_call, is_new=is_new) for native in natives
-        )
+        return any(native.read_into(*what, is_new=is_new) for native in natives)
 
     def write(self, dataset: Any, selection: Any, array: Any) -> bool:
         """Write few elements, without options; return false if another way may be faster."""

@@ -26,14 +26,13 @@ from penstock.hdf5.library import (
 from penstock.report import remember
 
 _ALL: Final = object()
-_UNKNOWN: Final = object()
 
 
 class H5pyReader:
     """Moves few elements of one dataset, of which it asks what never changes only once."""
 
     def __init__(self, dataset: Any) -> None:
-        self._chunk: Any = _UNKNOWN
+        self._chunk = _chunk_of(dataset)
         self._is_virtual = is_virtual(dataset)
         stored, kind = dataset.dtype, dataset.id.get_type()
         self._stored, self._itemsize = stored, stored.itemsize
@@ -127,8 +126,6 @@ class H5pyReader:
         found = elements(shape, selection) if shape else None
         if found is None or math.prod(found.shape) * self._itemsize > small.LIMIT:
             return None
-        if self._chunk is _UNKNOWN:
-            self._chunk = _chunk_of(dataset)
         chunk = self._chunk
         if not found.is_regular:
             # HDF5 reads no single elements of virtual datasets.

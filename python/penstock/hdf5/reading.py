@@ -117,7 +117,7 @@ def read_placed(
     if out is not None:
         is_place_known = device is None or (on_host and type(out) is np.ndarray)
         may_fill = dtype is None and is_place_known
-        if may_fill and reader.read_into(dataset, selection, out, stream, options, is_new=is_new):
+        if may_fill and reader.read_into(dataset, selection, out, stream, options, is_new):
             return out
     elif on_host and not options and stream is None:
         found, is_filled = reader.read(dataset, selection, dtype)
@@ -266,15 +266,6 @@ def start_into_reused(
     """Start to read into an array whose old elements the caller must not see again."""
     reader = DatasetReader.of(dataset)
     return start(dataset, reader, selection, out, None, None, None, options, cf=cf, is_new=True)
-
-
-def read_into_reused(
-    dataset: Any, selection: Any, out: Any, options: OptionKeys, cf: bool | Decoding
-) -> None:
-    """Do what :func:`start_into_reused` does, and wait."""
-    reader = DatasetReader.of(dataset)
-    where = dataset, reader, selection, out, None, None, None, options
-    read_placed(*where, cf=cf, is_new=True)
 
 
 class _Reading(NamedTuple):

@@ -112,6 +112,9 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
         first = self._sources[0]
         self._fields = first.fields
         self._shapes = self._sample_shapes(0)
+        fields = (field for source in self._sources for field in source.fields)
+        is_plain = self._windows is None and transform is None
+        self._are_rows = is_plain and all(field.is_as_read for field in fields)
         for number, source in enumerate(self._sources):
             files.check_same(source, self._sample_shapes(number), first, self._shapes)
 
@@ -135,20 +138,12 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
             raise out_of_range(index, count)
         sample = operator.index(index) % count
         number = bisect_right(self._stops, sample)
-        if self._windows is None and self.transform is None:
-            source, device = self._sources[number], host_in_worker(self.device)
+        if self._are_rows and host_in_worker(self.device) == HOST:
             row = sample - self._stops[number] + self._geometries[number].count
             found = Sample()
-            datasets = self._files.datasets(source, self._names)
-            for field, dataset in zip(source.fields, datasets, strict=True):
-                if field.is_as_read and device == HOST:
-                    made = self._read_row(dataset, row)
-                    tensor = torch.from_numpy(made if field.rest else np.asarray(made))
-                else:
-                    tensor = torch.empty(field.rest, dtype=field.dtype, device=device)
-                    if tensor.numel():
-                        read(Part(dataset, row, tensor), self._options, self._cf)
-                found[field.name] = tensor
+            datasets = self._files.datasets(self._sources[number], self._names)
+            for field, dataset in zip(self._fields, datasets, strict=True):
+                found[field.name] = torch.from_numpy(np.asarray(self._read_row(dataset, row)))
             return found
         tensors = self._tensors(1)
         for part in self._parts(number, np.array([sample]), tensors, 0):

@@ -11,6 +11,7 @@ from penstock._options import OptionKeys
 from penstock.data.started import Started
 from penstock.hdf5 import reading
 from penstock.hdf5.cf import Decoding
+from penstock.hdf5.dataset_reader import DatasetReader
 from penstock.hdf5.many import start_into
 
 _MOST_REQUESTS = {"cpu": sys.maxsize, "cuda": 16}
@@ -56,8 +57,9 @@ def start(
 
 def read(part: Part, options: OptionKeys, cf: bool | Decoding = False) -> None:
     """Read a part of a dataset, which is faster than a request for a few bytes."""
-    dataset, selection, out = part.dataset, part.selection, _filled(part)
-    reading.read_into_reused(dataset, selection, out, options, cf)
+    reader = DatasetReader.of(part.dataset)
+    where = part.dataset, reader, part.selection, _filled(part), None, None, None, options
+    reading.read_placed(*where, cf=cf, is_new=True)
 
 
 def _filled(part: Part) -> Any:

@@ -270,14 +270,12 @@ class Reading:
         file = self._file
         options = file.options if threads is None else file.options_with(threads=threads)
         if self.nbytes:
-            self.request = transfer.start(
-                file.file,
-                request.READ,
-                self._ranges,
-                options,
-                stream=self._view.stream,
-                keep=self._memories,
-            )
+            stream, keep = self._view.stream, self._memories
+            where = file.file, request.READ, self._ranges, options
+            try:
+                self.request = transfer.start(*where, stream=stream, keep=keep)
+            except Error as error:
+                raise named(error, self.parts) from None
         return self
 
     def wait(self) -> Reading:
