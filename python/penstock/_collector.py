@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
-@contextmanager
-def paused_collector() -> Iterator[None]:
+class paused_collector:  # noqa: N801 - a context manager
     """Make many objects without a search for garbage, which looks at all objects of the program.
 
     With torch loaded, one such search takes longer than thousands of objects do.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
+
+    def __enter__(self) -> None:
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._was_enabled:
             gc.enable()

@@ -88,18 +88,17 @@ def load(
     >>> t = ps.load("w.bin", dtype="float32", shape=(4096, 4096), device="cuda")
     >>> ps.load("w.bin", out=t, offset=4096)
     """
-    after = stream_handle(stream)
     native_options = resolve(options)
-    start = offset_of(offset)
+    start, at = offset_of(offset), 0 if native_options is NULL else address(native_options)
+    is_alone = dtype is shape is device is stream is like is None and not pin
+    if is_alone and out is not None and load_at_once(library(), path, out, start, at, AT_ONCE):
+        return out
+    after = stream_handle(stream)
     device = place(device, like, pin, out)
-    if out is not None and dtype is shape is device is after is None:
-        at = _address_of(native_options)
-        if load_at_once(library(), path, out, start, at, AT_ONCE):
-            return out
     with NativeFile(path, READ) as file:
         if out is None:
             out = _new_array(file, path, dtype, shape, start, device, after)
-            if after is None and fill(file, out, start, native_options):
+            if after is None and file.fill(out, start, at, AT_ONCE):
                 return out
             view, copy_back = arrays.new(out, after), None
         else:
@@ -148,7 +147,7 @@ def save(
     >>> ps.save("w.bin", t, durable=True)
     """
     native_options = resolve(options)
-    after, at = stream_handle(stream), _address_of(native_options)
+    after, at = stream_handle(stream), 0 if native_options is NULL else address(native_options)
     if after is None and save_at_once(library(), path, array, at, AT_ONCE):
         return
     view = arrays.source(array, after)
@@ -226,22 +225,10 @@ def save_async(
 
 def read_into(file: NativeFile, out: Any, offset: int, options: CData) -> None:
     """Fill the memory of a view, or a C-contiguous array of NumPy, from a file."""
-    if not fill(file, out, offset, options):
+    if not file.fill(out, offset, 0 if options is NULL else address(options), AT_ONCE):
         view = out if isinstance(out, arrays.View) else arrays.view(out)
         ranges = request.one_range(offset, view.pointer, view.nbytes)
         move(file, request.READ, ranges, 1, view, options)
-
-
-def fill(file: NativeFile, out: Any, offset: int, options: CData) -> bool:
-    """Fill an array, or the memory of a view, from a file by one call.
-
-    Returns false if that takes more: see ``File.fill``.
-    """
-    return file.fill(out, offset, _address_of(options), AT_ONCE)
-
-
-def _address_of(options: CData) -> int:
-    return 0 if options is NULL else address(options)
 
 
 def move(

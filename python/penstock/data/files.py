@@ -24,6 +24,7 @@ from penstock.errors import (
     PermissionDeniedError,
 )
 from penstock.hdf5.cf import Decoding, decoding_of
+from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.file import File
 from penstock.hdf5.library import creation_property
 from penstock.hdf5.source import split, why_no_dataset
@@ -48,6 +49,8 @@ class Field(NamedTuple):
     """The lengths of the dimensions after the first, those of array elements included."""
     dtype: Any
     """torch's data type in a batch."""
+    is_as_read: bool
+    """Whether a new array of NumPy has elements of that type, in an order that torch takes."""
     chunk: int | None
     """The length of a chunk in the first dimension."""
 
@@ -233,7 +236,11 @@ def _field(path: str, key: str, dataset: Any, dtype: Any, torch: Any, cf: bool |
     stored, inner, kind = numbers(path, dataset, torch, remedy, wanted)
     chunks = creation_property(dataset, "chunks")
     chunk = None if chunks is None else int(chunks[0])
-    return Field(key, dataset.name, stored, dataset.shape[1:] + inner, kind, chunk)
+    element = element_type(stored if how is None else how.dtype)
+    is_as_read = not element.is_extended and str(kind) == f"torch.{element.name}"
+    is_as_read &= how is not None or stored.isnative
+    rest = dataset.shape[1:] + inner
+    return Field(key, dataset.name, stored, rest, kind, is_as_read, chunk)
 
 
 def check_samples(path: str, dataset: Any, remedy: str) -> None:
@@ -306,7 +313,7 @@ class User(Protocol):
 class _Open:
     """An open file."""
 
-    def __init__(self, file: File, datasets: list[Any]) -> None:
+    def __init__(self, file: File, datasets: list[Dataset]) -> None:
         self.file = file
         self.datasets = datasets
         self._users: list[weakref.ref[User]] = []
@@ -341,8 +348,10 @@ class OpenFiles:
         for begin in range(0, len(ranges), length):
             yield ranges[begin : begin + length]
 
-    def datasets(self, source: Source, names: Iterable[str], user: User | None = None) -> list[Any]:
-        """Return the ``h5py.Dataset`` of each name of a file.
+    def datasets(
+        self, source: Source, names: Iterable[str], user: User | None = None
+    ) -> list[Dataset]:
+        """Return the dataset of each name of a file.
 
         ``user`` is what keeps them in use as long as it is pending.
         """
@@ -364,7 +373,7 @@ class OpenFiles:
             for dataset, shape in zip(found, source.shapes, strict=True):
                 _check_unchanged(source, dataset, shape)
             failed.pop_all()
-        return _Open(file, found)
+        return _Open(file, [Dataset(dataset, file) for dataset in found])
 
     def _opened_file(self, source: Source) -> File:
         while True:

@@ -20,10 +20,13 @@ class FileSamples:
 
     _ends: Indices
     """Of each file, the number of the first sample of the next one."""
+    _stops: list[int]
+    """The same, as numbers of Python."""
 
     def _add_files(self, counts: Any) -> None:
         """Begin with files that have these numbers of samples."""
         self._ends = np.cumsum(counts)
+        self._stops = self._ends.tolist()
         self._files = OpenFiles()
 
     @property

@@ -66,7 +66,7 @@ class _OfH5py:
         if dataset is None:
             return self
         if holds_objects(dataset):
-            creation_list(dataset)  # before h5py asks for the creation properties
+            creation_list(dataset.id)  # before h5py asks for the creation properties
         found = dataset.__dict__[self._name] = getattr(dataset.h5py, self._name)
         return found
 

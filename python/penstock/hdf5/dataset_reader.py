@@ -123,17 +123,18 @@ class DatasetReader:
         return self._h5py_reader(dataset).read(dataset, selection)
 
     def read_into(
-        self, dataset: Any, selection: Any, out: Any, stream: Any, options: OptionKeys
+        self, dataset: Any, selection: Any, out: Any, stream: Any, options: OptionKeys, is_new: bool
     ) -> bool:
         """Fill an array; return false if another way may be faster.
 
         With a stream, as callers pass it, GPU memory is used after the work that is queued there.
+        ``is_new`` says that the old elements of the array must not be seen again.
         """
         after = None if stream is None else stream_handle(stream)
         of_call = resolve(options) if options else None
         native = self._opened(dataset)
         while native is not None:
-            if native.read_into(selection, out, after, of_call):
+            if native.read_into(selection, out, after, of_call, is_new=is_new):
                 return True
             native = self._renewed(dataset, native)
         return False
@@ -147,6 +148,8 @@ class DatasetReader:
             array = native.values_of(array)
             if array is None:
                 return False
+        elif not self.is_writable(dataset):
+            return False
         write = native.write if native else partial(self._h5py_reader(dataset).write, dataset)
         with lock():
             is_written = True

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from penstock import request
 from penstock.ending import at_end
 from penstock.errors import Error, IOFailure
-from penstock.hdf5.library import any_pending, creation_property, lock, wait_for_file
+from penstock.hdf5.library import any_pending, creation_list, lock, wait_for_file
 
 
 class _Watched(NamedTuple):
@@ -145,9 +145,8 @@ def _write_out(identifier: Any) -> None:
     import h5py
 
     try:
-        if identifier.get_offset() is None and creation_property(
-            h5py.Dataset(identifier), "chunks"
-        ):
+        known = creation_list(identifier) if identifier.get_offset() is None else None
+        if known is not None and known.get_layout() == h5py.h5d.CHUNKED:
             # The lookup of any chunk writes all. H5Dflush may leave the metadata cache in disorder,
             # where an entry of the chunk index depends on another object.
             identifier.get_chunk_info_by_coord((0,) * identifier.rank)
@@ -223,9 +222,7 @@ def _wait_for_linked_file(identifier: Any, file: Any) -> None:
     """Wait for the pending requests of a dataset's file, unless that is the file given."""
     import h5py
 
-    if not any_pending() or not identifier.valid:
-        return
-    if h5py.h5i.get_file_id(identifier) != file.id:
+    if identifier.valid and h5py.h5i.get_file_id(identifier) != file.id:
         wait_for_file(h5py.Dataset(identifier))
 
 
@@ -240,9 +237,10 @@ def _write_before_close(number: int) -> None:
         if not identifier.valid:
             return
         h5py.h5i.inc_ref(identifier)
-        with _kept_errors(identifier, known.file):
-            # A linked file is closed with its last dataset, and has no failures to report then.
-            _wait_for_linked_file(identifier, known.file)
+        if any_pending():
+            with _kept_errors(identifier, known.file):
+                # A linked file is closed with its last dataset, and has no failures to report then.
+                _wait_for_linked_file(identifier, known.file)
         with _kept_errors(identifier, known.file):
             _write_out(identifier)
 

@@ -183,17 +183,17 @@ def creation_properties(dataset: Any) -> Iterator[Any]:
     """
     with lock():
         if holds_objects(dataset):
-            creation_list(dataset)
+            creation_list(dataset.id)
         yield plain(dataset)
 
 
-def creation_list(dataset: Any) -> Any:
-    """Return the library's ``h5py.h5p.PropDCID`` of an ``h5py.Dataset``; ``None`` if it fails."""
+def creation_list(identifier: Any) -> Any:
+    """Return the library's ``h5py.h5p.PropDCID`` of an open dataset; ``None`` if it fails."""
     import h5py
 
     with lock():
         place = ffi.new("penstock_hid *")
-        status = lib.penstock_dataset_creation_list(dataset.id.id, place)
+        status = lib.penstock_dataset_creation_list(identifier.id, place)
         return h5py.h5p.PropDCID(place[0]) if status == lib.PENSTOCK_OK else None
 
 
@@ -203,7 +203,9 @@ def is_virtual(dataset: Any) -> bool:
     import h5py
 
     with lock():
-        known = creation_list(dataset) if holds_objects(dataset) else None
+        if dataset.id.get_offset() is not None:  # that of contiguous elements
+            return False
+        known = creation_list(dataset.id) if holds_objects(dataset) else None
         if known is None:
             return bool(plain(dataset).is_virtual)  # h5py keeps the properties
         return bool(known.get_layout() == h5py.h5d.VIRTUAL)

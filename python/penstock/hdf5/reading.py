@@ -101,10 +101,12 @@ def read_placed(
     options: OptionKeys,
     *,
     cf: bool | Decoding = False,
+    is_new: bool = False,
 ) -> Any:
     """Do what :func:`read` does for an ``h5py.Dataset``, by its reader of small parts if it can.
 
     The device may be a placement. Without a reader, this is the only read of the dataset.
+    ``is_new`` says that the caller must not see the old elements of ``out`` again.
     """
     reader = reader or DatasetReader.once(dataset)
     how = _decoding(dataset, reader, dtype, cf) if cf else None
@@ -115,7 +117,7 @@ def read_placed(
     if out is not None:
         is_place_known = device is None or (on_host and type(out) is np.ndarray)
         may_fill = dtype is None and is_place_known
-        if may_fill and reader.read_into(dataset, selection, out, stream, options):
+        if may_fill and reader.read_into(dataset, selection, out, stream, options, is_new):
             return out
     elif on_host and not options and stream is None:
         found, is_filled = reader.read(dataset, selection, dtype)
@@ -126,8 +128,8 @@ def read_placed(
         if is_filled:
             return found
     if found is not None:  # another way fills it
-        out, device, dtype = found, None, None
-    target = Target(out, device, dtype, is_new=found is not None)
+        out, device, dtype, is_new = found, None, None, True
+    target = Target(out, device, dtype, is_new)
     return read_described(dataset, selection, target, SubmitOptions.of(stream, options), reader)
 
 

@@ -42,14 +42,6 @@ WRITE_REASON = "small write: HDF5 is faster at this size"
 """What the report of such a write says."""
 
 
-def is_small_whole(dataset: Any) -> bool:
-    """Whether all elements of a dataset are small.
-
-    A dataset without elements is not: the report gives another reason why h5py reads it.
-    """
-    return bool(0 < dataset.nbytes <= LIMIT)
-
-
 def are_few_chunks(dataset: Any, chunk: tuple[int, ...], touched: int) -> bool:
     """Whether HDF5, which decodes whole chunks, reads parts of this many sooner than workers."""
     return touched < 2 or touched * math.prod(chunk) * dataset.dtype.itemsize <= DECODED

@@ -133,13 +133,13 @@ def split(text: str) -> tuple[Path, str | None]:
 
     The file is the longest part that is one; the dataset is ``None`` if the text has none.
     """
-    if Path(text).exists():
+    if os.path.exists(text):
         return Path(text), None
     parts = text.split(":")
     for count in range(len(parts) - 1, 0, -1):
-        path = Path(":".join(parts[:count]))
-        if path.is_file():
-            return path, ":".join(parts[count:])
+        path = ":".join(parts[:count])
+        if os.path.isfile(path):
+            return Path(path), ":".join(parts[count:])
     return Path(text), None
 
 

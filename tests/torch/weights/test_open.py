@@ -420,6 +420,21 @@ def test_a_file_that_is_cut_off_while_it_is_open_is_an_error_with_its_name(tmp_p
             opened.get_tensor("x")
 
 
+@pytest.mark.parametrize("kind", ["folder", "pipe", "below a file"])
+def test_what_is_no_file_is_an_error_that_says_so(kind, tmp_path):
+    path = tmp_path / "m.safetensors"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(b"")
+        path /= "m.safetensors"
+    reason = {"folder": "a directory", "pipe": "a FIFO", "below a file": "No such file"}[kind]
+    with pytest.raises(ps.Error, match=reason):
+        safe_open(path, "np")
+
+
 @pytest.mark.parametrize(
     "index", [np.s_[...], np.s_[..., 2], np.s_[1, ...], np.s_[1:3, ..., 5:9]], ids=str
 )

@@ -47,13 +47,9 @@ pub(super) fn order(
     let at_once = if memory.context.is_none() {
         // The engine would choose one worker for this size of cached data. The calling thread is
         // faster.
-        let is_quick_read = || {
-            operation == Operation::Read
-                && length <= MOST_AT_ONCE
-                && !is_divided(&options)
-                && are_cached(file, ranges)
-        };
-        if !serves_host(&options) || length > MOST_UNSEEN && !is_quick_read() {
+        let may_be_cached =
+            operation == Operation::Read && length <= MOST_AT_ONCE && !is_divided(&options);
+        if !serves_host(&options) || length > MOST_UNSEEN && !may_be_cached {
             return None;
         }
         AtOnce {
@@ -72,19 +68,28 @@ pub(super) fn order(
         }
         AtOnce::new(file, &options, memory, (extent.memory, length), None)?
     };
+    let only_cached = at_once.is_on_host() && length > MOST_UNSEEN;
+    let mut is_missed = false;
     let _changing = (operation == Operation::Write).then(Changing::begin);
     let moved = file.must_allow(operation).and_then(|()| {
         // SAFETY: the caller of `run` vouches for the extent.
         let moved = unsafe {
             at_once.carry_out(true, |memory, range, counters| {
                 let side = FileSide::new(file, operation, counters);
-                let offset = extent.offset + range.start;
-                side.move_buffered(memory, offset, range.end - range.start)
+                let (offset, length) = (extent.offset + range.start, range.end - range.start);
+                if !only_cached {
+                    return side.move_buffered(memory, offset, length);
+                }
+                is_missed = !side.read_cached(memory, offset, length);
+                if is_missed {
+                    return Err(side.ended(offset, length));
+                }
+                Ok(())
             })
         };
         moved.map_err(|e| e.in_file(file.path()).over(extent.offset, length))
     });
-    Some(moved)
+    (!is_missed).then_some(moved)
 }
 
 /// Whether the calling thread reads these ranges of a file (offset and length) sooner than workers

@@ -2,8 +2,8 @@
 //! leaves it to them. Decision 24 in `docs/decisions` has the measurement behind each;
 //! `python/penstock/hdf5/small.py` has the sizes that are Python's.
 
-/// The most bytes of host memory that one system call moves without a look at the page cache. Several
-/// workers read or write more of a medium at the same time.
+/// The most bytes of host memory that one system call moves wherever they are; a longer one reads only
+/// what the page cache has. Several workers read or write more of a medium at the same time.
 pub(crate) const MOST_UNSEEN: u64 = 512 << 10;
 /// The most bytes that the calling thread reads wherever they are. They fit into the smallest slot of
 /// the ring.

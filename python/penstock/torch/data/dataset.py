@@ -6,7 +6,9 @@ import math
 import operator
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
+from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from penstock.data.order import Indices
 from penstock.data.samples import FileSamples, counted
 from penstock.data.started import Started
 from penstock.errors import InvalidError, UnavailableError
+from penstock.hdf5.dataset import Dataset
 from penstock.torch.data.framework import torch, torch_data
 from penstock.torch.data.samples import Sample, Samples, sample_of
 from penstock.torch.data.started import Part, read, start
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from penstock.hdf5.cf import Decoding
+
+HOST = torch.device("cpu")
 
 
 class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
@@ -89,6 +94,7 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
         self.transform = transform
         resolve(options)
         self._options = options
+        self._read_row = partial(Dataset.read, cf=cf, **options) if cf or options else getitem
         self._cf = cf
         self._windows = Windows.of(steps, stride, spacing, axis)
         by_key = files.named(names)
@@ -106,6 +112,9 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
         first = self._sources[0]
         self._fields = first.fields
         self._shapes = self._sample_shapes(0)
+        fields = (field for source in self._sources for field in source.fields)
+        is_plain = self._windows is None and transform is None
+        self._are_rows = is_plain and all(field.is_as_read for field in fields)
         for number, source in enumerate(self._sources):
             files.check_same(source, self._sample_shapes(number), first, self._shapes)
 
@@ -115,7 +124,7 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
         return [geometry.shape(field.rest) for field in self._sources[number].fields]
 
     def __len__(self) -> int:
-        return int(self._ends[-1])
+        return self._stops[-1]
 
     def __getitem__(self, index: int) -> Any:
         """Read a sample.
@@ -124,23 +133,22 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
             IndexError: There is no such sample.
             Error: The read failed.
         """
-        count = len(self)
+        count = self._stops[-1]
         if not -count <= index < count:
             raise out_of_range(index, count)
         sample = operator.index(index) % count
-        number = bisect_right(self._ends, sample)
-        is_row = self._windows is None and self.transform is None
-        # Zeros, as a read may leave elements that were never written.
-        tensors = self._tensors(torch.zeros) if is_row else self._tensors(torch.zeros, 1)
-        if is_row:
-            row = sample - int(self._ends[number]) + self._geometries[number].count
+        number = bisect_right(self._stops, sample)
+        if self._are_rows and host_in_worker(self.device) == HOST:
+            row = sample - self._stops[number] + self._geometries[number].count
+            found = Sample()
             datasets = self._files.datasets(self._sources[number], self._names)
-            pairs = zip(datasets, tensors.values(), strict=True)
-            parts = [Part(dataset, row, out) for dataset, out in pairs if out.numel()]
-        else:
-            parts = self._parts(number, np.array([sample]), tensors, 0)
-        read(parts, self._options, self._cf)
-        return Sample(tensors) if is_row else sample_of(self._transformed(tensors), 0)
+            for field, dataset in zip(self._fields, datasets, strict=True):
+                found[field.name] = torch.from_numpy(np.asarray(self._read_row(dataset, row)))
+            return found
+        tensors = self._tensors(1)
+        for part in self._parts(number, np.array([sample]), tensors, 0):
+            read(part, self._options, self._cf)
+        return sample_of(self._transformed(tensors), 0)
 
     def __getitems__(self, indices: Sequence[int]) -> Samples:
         """Read a batch of samples together.
@@ -152,7 +160,7 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
             IndexError: There is no such sample.
             Error: The read failed.
         """
-        return Samples(self.start(indices).wait(), len(indices))
+        return Samples(self._start(indices, waits=True).wait(), len(indices))
 
     def start(self, indices: Sequence[int] | Indices) -> Started:
         """Start to read a batch of samples, in this order, and return at once.
@@ -164,6 +172,10 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
         Raises:
             IndexError: There is no such sample.
         """
+        return self._start(indices, waits=False)
+
+    def _start(self, indices: Sequence[int] | Indices, *, waits: bool) -> Started:
+        """Do what :meth:`start` does. If the caller waits at once, one read needs no request."""
         samples = checked_indices(indices, len(self))
         sources = self._files_of(samples)
         order = None
@@ -171,7 +183,7 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
             order = np.argsort(sources, kind="stable")
             samples, sources = samples[order], sources[order]
         count = len(samples)
-        tensors = self._tensors(torch.empty, count)
+        tensors = self._tensors(count)
         firsts = np.flatnonzero(np.diff(sources, prepend=-1)).tolist()
         ranges = list(pairwise([*firsts, count]))
 
@@ -191,18 +203,18 @@ class HDF5Dataset(FileSamples, torch_data.Dataset):  # type: ignore[misc]
             for begin, end in group:
                 number = int(sources[begin])
                 parts += self._parts(number, samples[begin:end], tensors, begin, started)
-            start(started, parts, self._options, self._cf)
+            if waits and len(parts) == 1 == len(ranges):
+                read(parts[0], self._options, self._cf)
+            else:
+                start(started, parts, self._options, self._cf)
 
         return self._read(started, ranges, read_group)
 
-    def _tensors(self, make: Callable[..., Any], *count: int) -> dict[str, Any]:
-        """Return a tensor for each field of some samples.
-
-        Without their number, those of one sample, which have no axis of samples.
-        """
+    def _tensors(self, count: int) -> dict[str, Any]:
+        """Return a tensor for each field of some samples."""
         device = host_in_worker(self.device)
         return {
-            field.name: make((*count, *shape), dtype=field.dtype, device=device)
+            field.name: torch.empty((count, *shape), dtype=field.dtype, device=device)
             for field, shape in zip(self._fields, self._shapes, strict=True)
         }
 
@@ -287,7 +299,7 @@ def checked_device(device: Any) -> Any:
 
 def host_in_worker(device: Any) -> Any:
     """Return the device of a batch: the host in a worker process of a ``DataLoader``."""
-    return device if torch_data.get_worker_info() is None else torch.device("cpu")
+    return device if torch_data.get_worker_info() is None else HOST
 
 
 def checked_indices(indices: Sequence[int] | Indices, count: int) -> Indices:

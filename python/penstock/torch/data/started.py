@@ -55,13 +55,11 @@ def start(
     return started
 
 
-def read(parts: Sequence[Part], options: OptionKeys, cf: bool | Decoding = False) -> None:
-    """Read parts of datasets one after the other, which is faster than requests for a few bytes."""
-    for part in parts:
-        reader = DatasetReader.of(part.dataset)
-        reading.read_placed(
-            part.dataset, reader, part.selection, _filled(part), None, None, None, options, cf=cf
-        )
+def read(part: Part, options: OptionKeys, cf: bool | Decoding = False) -> None:
+    """Read a part of a dataset, which is faster than a request for a few bytes."""
+    reader = DatasetReader.of(part.dataset)
+    where = part.dataset, reader, part.selection, _filled(part), None, None, None, options
+    reading.read_placed(*where, cf=cf, is_new=True)
 
 
 def _filled(part: Part) -> Any:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from penstock import dlpack
-from penstock.dtypes import ElementType, element_type
+from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.torch.safetensors.errors import WeightsTypeError
 from penstock.torch.safetensors.header import BITS
 
@@ -122,6 +124,17 @@ def element(dtype: str) -> ElementType | None:
     """Return the element type; ``None`` if the tensor is handed out as bytes."""
     name = NAMES.get(dtype)
     return None if name is None else element_type(name)
+
+
+@lru_cache(maxsize=64)
+def numpy_type(dtype: str) -> np.dtype[Any] | None:
+    """Return NumPy's type; ``None`` if the tensor is handed out as bytes.
+
+    Raises:
+        IncompatibleError: NumPy does not have it: a ``TypeError``.
+    """
+    found = element(dtype)
+    return None if found is None else numpy_dtype(found)
 
 
 @lru_cache(maxsize=64)

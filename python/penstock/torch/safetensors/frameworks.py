@@ -6,8 +6,8 @@ that look at storages see tensors that share nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from penstock import arrays, dlpack, frameworks, pinned
 from penstock._collector import paused_collector
 from penstock._core import export_array, import_arrays
 from penstock.device_array import DeviceArray
-from penstock.dtypes import ElementType, element_type, numpy_dtype
+from penstock.dtypes import ElementType, element_type
 from penstock.errors import UnavailableError
 from penstock.placement import HOST, Placement, allocate, cupy_dtype, parse_device
 from penstock.torch.safetensors import dtypes
@@ -39,6 +39,9 @@ class Memory(NamedTuple):
     nbytes: int
 
 
+Fill: TypeAlias = "Callable[[AnyPart, Any], None]"
+
+
 class Framework(Protocol):
     """A library, and the device for its tensors."""
 
@@ -56,6 +59,9 @@ class Framework(Protocol):
 
     def tensors(self, memory: Memory, places: Sequence[int], parts: Sequence[AnyPart]) -> list[Any]:
         """Return the tensors that begin at some bytes of the memory."""
+
+    def filled(self, part: AnyPart, fill: Fill, *, pin: bool) -> Any:
+        """Return a new tensor, whose bytes ``fill`` writes to the array that it gets."""
 
     def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
         """Return a tensor in host memory, which :meth:`finished` moves to the device."""
@@ -98,7 +104,17 @@ def named_tensors(
         return dict(zip((part.name for part in parts), tensors, strict=True))
 
 
-class _OneByOne:
+class _Filled:
+    """Tensors that are parts of an allocation."""
+
+    def filled(self: Framework, part: AnyPart, fill: Fill, *, pin: bool) -> Any:
+        memory = self.allocate(part.nbytes, pin=pin)
+        fill(part, memory.owner)
+        (made,) = self.tensors(memory, (0,), (part,))
+        return made
+
+
+class _OneByOne(_Filled):
     maps_files = False
 
     def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
@@ -117,7 +133,7 @@ class _OneByOne:
         return tensor
 
 
-class _Torch:
+class _Torch(_Filled):
     def __init__(self, device: Any) -> None:
         torch = frameworks.torch_module()
         self._torch, self._u8 = torch, torch.uint8
@@ -289,12 +305,14 @@ class _Numpy(_OneByOne):
     def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
         return host_memory(pinned.empty((nbytes,), _BYTES) if pin else np.empty(nbytes, _BYTES))
 
+    def filled(self, part: AnyPart, fill: Fill, *, pin: bool) -> Any:
+        shape, dtype = _described(part)
+        made = pinned.empty(shape, dtype) if pin else np.empty(shape, dtype)
+        fill(part, made)
+        return made
+
     def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
-        element, shape = _plain(part)
-        try:
-            dtype = numpy_dtype(element)
-        except TypeError as error:
-            raise WeightsTypeError(f"tensor {part.name}: {error}") from None
+        shape, dtype = _described(part)
         if not part.nbytes:
             return np.empty(shape, dtype)
         # A tensor that does not keep the whole file's array in memory as its base.
@@ -365,6 +383,16 @@ class _Cupy(_OnGpu):
 def host_memory(owner: np.ndarray[Any, Any]) -> Memory:
     """Return the memory of a C-contiguous array of bytes."""
     return Memory(owner, owner.__array_interface__["data"][0], owner.nbytes)
+
+
+def _described(part: AnyPart) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return NumPy's shape and type of a part."""
+    name, dtype, shape = part[:3]
+    try:
+        found = dtypes.numpy_type(dtype)
+    except TypeError as error:
+        raise WeightsTypeError(f"tensor {name}: {error}") from None
+    return (shape, found) if found else (dtypes.shape_of_bytes(name, dtype, shape), _BYTES)
 
 
 def _plain(part: AnyPart) -> tuple[ElementType, tuple[int, ...]]:

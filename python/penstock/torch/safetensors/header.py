@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import isinf
 from operator import itemgetter
+from stat import S_ISREG
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,6 +114,16 @@ def read_header(path: Path) -> Header:
 def header_of(file: NativeFile, name: str) -> Header:
     """Read and check the header of an open file; ``name`` is its path in messages."""
     return _header(file.size(), name, partial(_read, file))
+
+
+def header_at(descriptor: int, name: str) -> Header:
+    """Read and check the header of a file by its descriptor; ``name`` is its path in messages."""
+    status = os.fstat(descriptor)
+    if not S_ISREG(status.st_mode):  # a block device, or what the library refuses
+        with NativeFile(descriptor, READ) as file:
+            return header_of(file, name)
+    size = status.st_size
+    return _header(size, name, lambda begin, length: os.pread(descriptor, length, begin))
 
 
 def header_in(data: bytes | bytearray | memoryview, name: str) -> Header:

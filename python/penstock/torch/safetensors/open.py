@@ -102,8 +102,7 @@ class safe_open:  # noqa: N801 - the name in the package safetensors
     def get_tensor(self, name: str) -> Any:
         """Return a tensor."""
         file = self._file()
-        (tensor,) = file.read([file.entry(name)], self._framework)
-        return tensor
+        return file.read_part(file.entry(name), self._framework)
 
     def get_tensors(self, plan: Plan | None = None, *, copy: bool = False) -> dict[str, Any]:
         """Return all tensors, or those of a plan, by name: one request.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from operator import itemgetter
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
@@ -24,7 +23,7 @@ from penstock.request import Request
 from penstock.request_group import RequestGroup
 from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError
 from penstock.torch.safetensors.frameworks import Framework, Memory, host_memory
-from penstock.torch.safetensors.header import Entry, header_of
+from penstock.torch.safetensors.header import Entry, header_at
 from penstock.torch.safetensors.layout import AnyPart, lay_out
 
 BACKENDS = ("mmap", "pread")
@@ -59,23 +58,25 @@ class WeightsFile:
         self._backend = backend
         self._keys = dict(current()) | {k: v for k, v in options.items() if v is not None}
         self.options: CData = resolve(self._keys)
-        self.name, self.file, self._descriptor = _open(path)
+        self.name, self._descriptor = _open(path)
         self._release = weakref.finalize(self, os.close, self._descriptor)
+        self._file: NativeFile | None = None
         self._mapped: Memory | None = None
-        self._mapping = Lock()
+        self._lock = Lock()
         try:
-            self.header = header_of(self.file, self.name)
+            self.header = header_at(self._descriptor, self.name)
         except BaseException:
             self.close()
             raise
 
     def entry(self, name: str) -> Entry:
         """Return the tensor of this name."""
-        if not isinstance(name, str):
-            raise WeightsTypeError(f"{name!r} is not the name of a tensor", remedy="give text")
         try:
             return self.header.entries[name]
-        except KeyError:
+        except (KeyError, TypeError):
+            if not isinstance(name, str):
+                message = f"{name!r} is not the name of a tensor"
+                raise WeightsTypeError(message, remedy="give text") from None
             raise WeightsError(
                 f"File does not contain tensor {name}: {self.name}",
                 path=self.name,
@@ -84,20 +85,31 @@ class WeightsFile:
 
     def is_mapped(self, framework: Framework, *, copy: bool, pin: bool) -> bool:
         """Whether tensors are parts of the file's mapping."""
-        return self._backend == "mmap" and framework.maps_files and not copy and not pin
+        return framework.maps_files and self._backend == "mmap" and not copy and not pin
 
     def options_with(self, **keys: Any) -> CData:
         """Return the options of the reads with others."""
         return resolve(self._keys | keys)
 
+    @property
+    def file(self) -> NativeFile:
+        """The file as requests read it. A mapping needs none."""
+        with self._lock:
+            if self._file is None:
+                self._file = NativeFile(self._open_descriptor(), READ)
+            return self._file
+
     def mapped(self) -> Memory:
         """Return a private mapping of the file: writes there do not reach it."""
-        with self._mapping:
-            if not self._release.alive:
-                raise WeightsError("File is closed")  # its descriptor may be that of another file
+        with self._lock:
             if self._mapped is None:
                 self._mapped = self._map()
             return self._mapped
+
+    def _open_descriptor(self) -> int:
+        if not self._release.alive:
+            raise WeightsError("File is closed")  # its descriptor may be that of another file
+        return self._descriptor
 
     def read(
         self,
@@ -115,18 +127,30 @@ class WeightsFile:
             copy: Whether each tensor has an allocation of its own, rather than a part of one.
             pin: Whether host memory is page-locked.
         """
+        if len(parts) == 1 and getattr(parts[0], "starts", None) is None:
+            return [self.read_part(parts[0], framework, copy=copy, pin=pin)]
         if self.is_mapped(framework, copy=copy, pin=pin):
             with paused_collector():
                 return framework.tensors(self.mapped(), [part.begin for part in parts], parts)
-        if len(parts) == 1 and getattr(parts[0], "starts", None) is None:
-            memory = framework.allocate(parts[0].nbytes, pin=pin)
-            if parts[0].nbytes:
-                with naming(parts):
-                    transfer.read_into(self.file, memory.owner, parts[0].begin, self.options)
-            return framework.tensors(memory, (0,), parts)
         reading = Reading(self, parts, framework, copy=copy, pin=pin)
         reading.run()
         return reading.tensors()
+
+    def read_part(
+        self, part: AnyPart, framework: Framework, *, copy: bool = False, pin: bool = False
+    ) -> Any:
+        """Return the tensor of a part of one piece."""
+        if self.is_mapped(framework, copy=copy, pin=pin):
+            return framework.tensor(self.mapped(), part.begin, part)
+        return framework.filled(part, self._fill, pin=pin)
+
+    def _fill(self, part: AnyPart, out: Any) -> None:
+        """Read the bytes of a part into an array."""
+        if part.end > part.begin:
+            try:
+                transfer.read_into(self._file or self.file, out, part.begin, self.options)
+            except Error as error:
+                raise named(error, [part]) from None
 
     def read_all(self, framework: Framework, *, copy: bool, pin: bool) -> dict[str, Any]:
         """Return all tensors by name."""
@@ -137,7 +161,7 @@ class WeightsFile:
 
     def _map(self) -> Memory:
         try:
-            mapping = mmap.mmap(self._descriptor, self.header.end, access=mmap.ACCESS_COPY)
+            mapping = mmap.mmap(self._open_descriptor(), self.header.end, access=mmap.ACCESS_COPY)
         except ValueError:  # it is shorter than its header says
             raise WeightsError(
                 f"{self.name} was cut off while it was open",
@@ -148,10 +172,11 @@ class WeightsFile:
 
     def close(self) -> None:
         """Close the file. Tensors of its mapping stay valid."""
-        with self._mapping:
+        with self._lock:
             self._mapped = None
             self._release()
-        self.file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class OneSave:
@@ -179,27 +204,24 @@ class OneSave:
             )
 
 
-def _open(path: Source) -> tuple[str, NativeFile, int]:
-    """Return the name of a file, and the file opened twice: for requests, and for its mapping."""
+def _open(path: Source) -> tuple[str, int]:
+    """Return the name of a file, and a descriptor of it."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         if not hasattr(path, "fileno"):
             raise WeightsTypeError(f"{path!r} is neither a path nor an open file")
-        descriptor = path.fileno()
-        return str(getattr(path, "name", path)), NativeFile(descriptor, READ), os.dup(descriptor)
+        return str(getattr(path, "name", path)), os.dup(path.fileno())
     name = os.fsdecode(path)
-    while True:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
+    except OSError:
         try:
-            file = NativeFile(path, READ)
+            NativeFile(path, READ).close()  # raises an error with a remedy
         except NotFoundError as error:
             message = f"No such file or directory: {name}"
             raise NotFoundError(message, path=name, errno=error.errno) from None
-        with suppress(FileNotFoundError):
-            descriptor = os.open(path, os.O_RDONLY)
-            now = os.fstat(descriptor)
-            if (now.st_ino, now.st_size, now.st_mtime_ns) == file.identity():
-                return name, file, descriptor
-            os.close(descriptor)
-        file.close()  # another file has taken its name
+        raise
+    os.set_blocking(descriptor, True)
+    return name, descriptor
 
 
 name_of = itemgetter(0)  # of a part
@@ -238,30 +260,31 @@ class Reading:
         if self.nbytes:
             file, ranges = self._file, transfer.native_ranges(self._ranges)
             count = len(self._ranges)
-            with naming(self.parts):
+            try:
                 transfer.move(file.file, request.READ, ranges, count, self._view, file.options)
+            except Error as error:
+                raise named(error, self.parts) from None
 
     def start(self, threads: int | None = None) -> Reading:
         """Start to read, by as many workers, and return this object."""
         file = self._file
         options = file.options if threads is None else file.options_with(threads=threads)
         if self.nbytes:
-            with naming(self.parts):
-                self.request = transfer.start(
-                    file.file,
-                    request.READ,
-                    self._ranges,
-                    options,
-                    stream=self._view.stream,
-                    keep=self._memories,
-                )
+            stream, keep = self._view.stream, self._memories
+            where = file.file, request.READ, self._ranges, options
+            try:
+                self.request = transfer.start(*where, stream=stream, keep=keep)
+            except Error as error:
+                raise named(error, self.parts) from None
         return self
 
     def wait(self) -> Reading:
         """Wait for what :meth:`start` has started, and return this object."""
         if self.request is not None:
-            with naming(self.parts):
+            try:
                 self.request.wait()
+            except Error as error:
+                raise named(error, self.parts) from None
         return self
 
     def cancel(self) -> None:
@@ -287,18 +310,14 @@ class Reading:
         return made
 
 
-@contextmanager
-def naming(parts: Sequence[AnyPart]) -> Iterator[None]:
-    """Add the tensor to an error that has an offset in the file."""
-    try:
-        yield
-    except Error as error:
-        found = [
-            part.name
-            for part in parts
-            if error.offset is not None and part.begin <= error.offset < part.end
-        ]
-        raise error.about(f"tensor {found[0]!r}") if found else error from None
+def named(error: Error, parts: Sequence[AnyPart]) -> Error:
+    """Return an error with the tensor of its offset in the file, if it has one."""
+    found = [
+        part.name
+        for part in parts
+        if error.offset is not None and part.begin <= error.offset < part.end
+    ]
+    return error.about(f"tensor {found[0]!r}") if found else error
 
 
 class Readings(RequestGroup[Reading]):
