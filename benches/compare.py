@@ -37,7 +37,7 @@ class Compared:
     @property
     def ratios(self) -> list[float]:
         """How many times better the new build is, in each turn."""
-        pairs = zip(self.before, self.after)
+        pairs = zip(self.before, self.after, strict=False)
         return [b / a if self.unit in DURATIONS else a / b for b, a in pairs]
 
     @property

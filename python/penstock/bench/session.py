@@ -49,7 +49,6 @@ PEERS = (
     "vfd-gds",
     "vol-async",
     "fio",
-    "ior",
     "nvcomp",
     "libdeflate",
     "safetensors",

@@ -15,6 +15,11 @@ from .measure import OURS, Row
 Cell = str | int | float | None
 
 
+def columns(text: str) -> list[str]:
+    """Return the columns that a text such as "Size|GB/s" names."""
+    return text.split("|")
+
+
 @dataclass
 class Table:
     """Rows of cells. The heading of a column has the unit, so that its cells are numbers."""
