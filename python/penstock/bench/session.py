@@ -59,7 +59,6 @@ PEERS = (
     "netcdf4",
     "h5netcdf",
     "anndata",
-    "scdataset",
     "annbatch",
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +13,10 @@ import numpy as np
 import typer
 
 from penstock import frameworks
-from penstock._threads import Pool
 
 from ..figures import Figure, Panel
 from ..files import DataFile, warm
-from ..hdf5_files import create
+from ..hdf5_files import create, deflated, write_chunks
 from ..measure import Contestant, Row, WrongBytesError, absent
 from ..options import benchmark
 from ..place import Device, Place, choose
@@ -187,15 +185,7 @@ class _Data:
             file[name] = np.arange(size, dtype="f8")
             file[name].make_scale(name)
             dataset.dims[axis].attach_scale(file[name])
-        with Pool(8) as pool:
-            stored = list(pool.map(_encoded, self.fields))
-        for step in range(self.steps):
-            dataset.id.write_direct_chunk((step, 0, 0), stored[step % len(stored)])
-
-
-def _encoded(field: np.ndarray[Any, Any]) -> bytes:
-    planes = field.astype("<i2").reshape(-1).view(np.uint8).reshape(-1, 2).T
-    return zlib.compress(planes.tobytes(), 4)
+        write_chunks(dataset, deflated(self.fields, shuffle=True), 1, self.steps)
 
 
 class _Engines:
