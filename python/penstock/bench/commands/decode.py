@@ -69,9 +69,7 @@ def decode(
             seen = _race(session, place.is_gpu, codec, length, size)
             rows += seen
             for row in seen:
-                name = ", ".join(filter(None, [row.name, row.setting]))
-                series = panel.series.setdefault(name, [None] * len(lengths))
-                series[at] = row.value
+                panel.series.setdefault(row.full_name, [None] * len(lengths))[at] = row.value
         panels.append(panel)
     where = place.in_words
     session.tables.append(of_rows(f"Decoding into {where}, cached, rate of decoded bytes", rows))
@@ -126,12 +124,6 @@ def _h5py(data: Any, group: str) -> Contestant:
             file[DATASET].read_direct(target, np.s_[:count])
         return target
 
-    return Contestant(
-        "h5py",
-        size_in_words(count * 4),
-        count * 4,
-        run,
-        poison=partial(expected.poison, target),
-        check=expected.check,
-        group=group,
-    )
+    made = Contestant("h5py", size_in_words(count * 4), count * 4, run, check=expected.check)
+    made.poison, made.group = partial(expected.poison, target), group
+    return made

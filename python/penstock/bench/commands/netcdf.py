@@ -78,13 +78,16 @@ def netcdf(
     session.figures.append(_figure(rows))
 
 
+Parts = list[dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class _Case:
     name: str
     unit: str
     amount: float
     """Of one run of Penstock."""
-    selections: Callable[[int], Iterator[list[dict[str, Any]]]]
+    selections: Callable[[int], Iterator[Parts]]
     """Gives the parts that each run reads, of a fraction 1/n of the steps."""
     is_shared: bool = True
     """Whether other engines read a fraction."""
@@ -103,25 +106,23 @@ def _cases(data: _Data, most: int) -> list[_Case]:
             for start in range(0, length - count + 1, count):
                 yield slice(start, start + count)
 
-    def wholes(share: int) -> Iterator[list[dict[str, Any]]]:
-        for times in windows(whole, share):
-            yield [{"time": times}]
+    def at(side: int, length: int) -> slice:
+        start = int(random.integers(0, side - length + 1))
+        return slice(start, start + length)
 
-    def regions(share: int) -> Iterator[list[dict[str, Any]]]:
+    def wholes(share: int) -> Iterator[Parts]:
+        return ([{"time": times}] for times in windows(whole, share))
+
+    def regions(share: int) -> Iterator[Parts]:
         for times in windows(data.steps, share):
-            top = int(random.integers(0, data.lat - lat + 1))
-            left = int(random.integers(0, data.lon - lon + 1))
-            sides = {"lat": slice(top, top + lat), "lon": slice(left, left + lon)}
-            yield [{"time": times, **sides}]
+            yield [{"time": times, "lat": at(data.lat, lat), "lon": at(data.lon, lon)}]
 
-    def points(share: int) -> Iterator[list[dict[str, Any]]]:
+    def points(share: int) -> Iterator[Parts]:
         for times in windows(data.steps, share):
-            place = {"lat": int(random.integers(data.lat)), "lon": int(random.integers(data.lon))}
-            yield [{"time": times, **place}]
+            yield [{"time": times, "lat": at(data.lat, 1).start, "lon": at(data.lon, 1).start}]
 
-    def single(_: int) -> Iterator[list[dict[str, Any]]]:
-        while True:
-            yield [{"time": next(order)} for _ in range(_SMALL)]
+    def single(_: int) -> Iterator[Parts]:
+        return ([{"time": next(order)} for _ in range(_SMALL)] for _ in itertools.count())
 
     return [
         _Case("whole", "GB/s", whole * data.lat * data.lon * 4, wholes, is_shared=False),
@@ -141,12 +142,8 @@ class _Data:
         random = np.random.default_rng(3)
         rows, columns = np.ogrid[0:lat, 0:lon]
         smooth = 2000 * np.cos(rows / lat * 3.0) + 500 * np.sin(columns / lon * 12.0)
-        self.fields = np.stack(
-            [
-                (smooth + 300 * np.sin(n) + random.normal(0, 12, (lat, lon))).astype(np.int16)
-                for n in range(count)
-            ]
-        )
+        noisy = (smooth + 300 * np.sin(n) + random.normal(0, 12, (lat, lon)) for n in range(count))
+        self.fields = np.stack([field.astype(np.int16) for field in noisy])
         self.fields[:, lat // 3, lon // 3] = _FILL
 
     @property
@@ -171,15 +168,8 @@ class _Data:
 
     def _fill(self, file: Any) -> None:
         shape = (self.steps, self.lat, self.lon)
-        dataset = file.create_dataset(
-            _NAME,
-            shape,
-            "<i2",
-            chunks=(1, self.lat, self.lon),
-            compression=4,
-            shuffle=True,
-            fillvalue=_FILL,
-        )
+        keys: dict[str, Any] = {"compression": 4, "shuffle": True, "fillvalue": _FILL}
+        dataset = file.create_dataset(_NAME, shape, "<i2", chunks=(1, *shape[1:]), **keys)
         dataset.attrs.update({"_FillValue": _FILL, "scale_factor": _SCALE, "add_offset": _OFFSET})
         for axis, (name, size) in enumerate(zip(("time", "lat", "lon"), shape, strict=True)):
             file[name] = np.arange(size, dtype="f8")
@@ -226,7 +216,7 @@ class _Engines:
         variable = self._opened[name][_NAME]
         is_copied = self._cupy is not None and name != "Penstock"
         parts = case.selections(share)
-        last: list[dict[str, Any]] = []
+        last: Parts = []
 
         def run() -> list[Any]:
             last[:] = next(parts)
@@ -244,14 +234,8 @@ class _Engines:
                 ):
                     raise WrongBytesError(f"wrong elements of {part}")
 
-        return Contestant(
-            name,
-            "then CuPy" if is_copied else "",
-            case.amount / share,
-            run,
-            check=check,
-            group=case.name,
-        )
+        setting = "then CuPy" if is_copied else ""
+        return Contestant(name, setting, case.amount / share, run, check=check, group=case.name)
 
 
 def _sides(grid: str) -> tuple[int, int]:
