@@ -54,18 +54,10 @@ def penstock(
         with ps.File(path) as file:
             return file[name].read(selection, out=target, **options)
 
-    return Contestant(
-        "Penstock",
-        setting,
-        expected.values.nbytes,
-        run,
-        before=before,
-        after=after,
-        poison=partial(expected.poison, target),
-        check=expected.check,
-        detail=native.last,
-        group=group,
-    )
+    poison = partial(expected.poison, target)
+    made = Contestant("Penstock", setting, expected.values.nbytes, run, before, poison, after=after)
+    made.check, made.detail, made.group = expected.check, native.last, group
+    return made
 
 
 def h5py_to_gpu(
