@@ -67,11 +67,12 @@ def hdf5_codecs(run: Run) -> None:
 
 def _by_decoder(data: Dataset) -> list[Contestant]:
     return [
-        hdf5.penstock(data.path, data.expected, "default options"),
-        *(
-            hdf5.penstock(data.path, data.expected, f"decode={side}", decode=side)
-            for side in ("cpu", "gpu")
-        ),
+        hdf5.penstock(data.path, data.expected, words, **options)
+        for words, options in (
+            ("default options", {}),
+            ("decode=cpu", {"decode": "cpu"}),
+            ("decode=gpu", {"decode": "gpu"}),
+        )
     ]
 
 
@@ -101,12 +102,11 @@ def hdf5_plain(run: Run) -> None:
     for number, (setting, (shape, chunks)) in enumerate(layouts.items()):
         path = run.folder / f"hdf5-plain-{number}-{run.size}.h5"
         values = array(shape)
-        options = {"data": values, "chunks": chunks}
-        create(
-            path,
-            values.nbytes,
-            lambda file, options=options: file.create_dataset(DATASET, **options),  # type: ignore[misc]
-        )
+
+        def fill(file: Any, values: Any = values, chunks: Any = chunks) -> None:
+            file.create_dataset(DATASET, data=values, chunks=chunks)
+
+        create(path, values.nbytes, fill)
         expected = Expected(values)
         ours.append(hdf5.penstock(path, expected, setting))
         rows = max(shape[0] // 4, 1)
@@ -144,12 +144,8 @@ def hdf5_strided(run: Run) -> None:
         wanted = Expected(np.ascontiguousarray(values[dataset][part]))
         for layout in ("contiguous", "chunked"):
             name, group = f"{dataset}, {layout}", f"{title}, {layout}"
-            ours, theirs = run.race(
-                [
-                    hdf5.penstock(path, wanted, "default options", part, name=name),
-                    hdf5.h5py_to_gpu(path, wanted, "", part, name=name),
-                ],
-                group=group,
-            )
+            one = hdf5.penstock(path, wanted, "default options", part, name=name)
+            other = hdf5.h5py_to_gpu(path, wanted, "", part, name=name)
+            ours, theirs = run.race([one, other], group=group)
             if is_promised:
                 run.target(f"To the GPU, {group}, against h5py", 10, ours.better_than(theirs))
