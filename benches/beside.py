@@ -13,8 +13,8 @@ import numpy as np
 
 import penstock as ps
 from penstock.bench import gpu, native
-from penstock.bench.expected import Expected
 from penstock.bench.measure import Contestant
+from penstock.bench.verify import Expected
 
 Read = Callable[[Any, Any], Any]
 """Reads ``dataset[selection]`` to where the results go."""

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from penstock.bench import hdf5
-from penstock.bench.expected import Expected
 from penstock.bench.files import DATASET
 from penstock.bench.hdf5_files import ITEM, Dataset, array, compressed, create, need_plugin
 from penstock.bench.measure import Contestant, absent
 from penstock.bench.peers import libdeflate, nvcomp
+from penstock.bench.verify import Expected
 from penstock.units import size_in_words
 
 from .run import Run, benchmark, fastest

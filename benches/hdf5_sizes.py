@@ -17,11 +17,11 @@ import numpy as np
 
 import penstock as ps
 from penstock.bench import gpu, native
-from penstock.bench.expected import Expected
 from penstock.bench.figures import Figure, Panel
 from penstock.bench.files import DATASET
 from penstock.bench.hdf5_files import ITEM, PERIOD, Dataset, compressed, create, field
 from penstock.bench.measure import ROUNDS, Contestant, Row
+from penstock.bench.verify import Expected
 from penstock.units import size_in_words
 
 from .run import Run, benchmark

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock.bench.expected import Expected
 from penstock.bench.hdf5_files import create
 from penstock.bench.measure import Contestant
+from penstock.bench.verify import Expected
 
 from .beside import each, pair, places, readers
 from .run import Run, benchmark

@@ -13,10 +13,10 @@ import penstock as ps
 from penstock.units import size_in_words
 
 from . import gpu, native
-from .expected import Expected
 from .files import DATASET
 from .hdf5_files import Dataset
 from .measure import Contestant
+from .verify import Expected
 
 
 def penstock(

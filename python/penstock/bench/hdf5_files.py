@@ -16,8 +16,8 @@ import numpy as np
 
 from penstock._threads import Pool
 
-from .expected import Expected
 from .files import DATASET, DataFile, require_space, warm
+from .verify import Expected
 
 ITEM = 4
 PERIOD = 64 << 20
