@@ -260,39 +260,41 @@ class Cells:
 
     def _verify_left(self, cell: Cell, memory: Memory, moved: int) -> None:
         """Compare all that a run leaves: the whole file, or the last transfer in memory."""
-        extent, length = self._extent, cell.transfer
+        length = cell.transfer
         if cell.access == "read":
-            offset = extent.read_offset + moved - length
-            _compare(self._expected(offset, length), memory.get(length), extent.read_path, offset)
+            self._compare(cell, self._extent.read_offset + moved - length, memory)
             return
         expected = self._before_run(cell)
-        for offset in range(extent.offset, extent.offset + moved, length):
-            found = np.fromfile(extent.path, np.uint8, length, offset=offset)
-            _compare(expected, found, extent.path, offset)
+        for start in range(0, moved, length):
+            self._compare(cell, self._extent.offset + start, memory, expected)
 
     def _verify(self, cell: Cell, memory: Memory) -> None:
         """Compare all bytes of a few transfers more, spread over the extent."""
         extent, length = self._extent, cell.transfer
-        reading, count = cell.access == "read", extent.nbytes // cell.transfer
+        reading, count = cell.access == "read", extent.nbytes // length
         file = self._open(cell)
         try:
             for number in sorted({0, count // 3, count // 2, count - 1}):
                 offset = (extent.read_offset if reading else extent.offset) + number * length
-                expected = self._expected(offset, length)
-                memory.put(self._before_run(cell) if reading else expected)
+                given = self._before_run(cell) if reading else self._expected(offset, length)
+                memory.put(given)
                 file.move(memory.address, length, offset)
-                if reading:
-                    _compare(expected, memory.get(length), extent.read_path, offset)
-                    continue
-                found = np.fromfile(extent.path, np.uint8, length, offset=offset)
-                _compare(expected, found, extent.path, offset)
+                self._compare(cell, offset, memory)
         finally:
             file.close()
 
-
-def _compare(expected: Bytes, found: Bytes, path: Path, offset: int) -> None:
-    if not np.array_equal(expected, found):
-        raise WrongBytesError(f"wrong bytes from offset {offset} of {path}")
+    def _compare(
+        self, cell: Cell, offset: int, memory: Memory, expected: Bytes | None = None
+    ) -> None:
+        """Compare a transfer with what it should have left in memory, or in the file."""
+        extent, length = self._extent, cell.transfer
+        expected = self._expected(offset, length) if expected is None else expected
+        if cell.access == "read":
+            path, found = extent.read_path, memory.get(length)
+        else:
+            path, found = extent.path, np.fromfile(extent.path, np.uint8, length, offset=offset)
+        if not np.array_equal(expected, found):
+            raise WrongBytesError(f"wrong bytes from offset {offset} of {path}")
 
 
 def _is_impossible(error: Exception) -> bool:

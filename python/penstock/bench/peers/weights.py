@@ -84,17 +84,8 @@ def _safetensors(backend: str) -> Load:
     )
 
 
-def _open(path: str, device: str) -> Any:
-    return import_module("safetensors").safe_open(path, "pt", device)
-
-
-def _prefetch(path: str, device: str, _: Any) -> Any:
-    with _open(path, device) as opened, opened.prefetch() as loader:
-        return dict(loader)
-
-
 def _slices(index: Any, path: str, device: str, _: Any) -> Any:
-    with _open(path, device) as opened:
+    with import_module("safetensors").safe_open(path, "pt", device) as opened:
         return {name: opened.get_slice(name)[index] for name in opened.offset_keys()}
 
 
@@ -162,8 +153,3 @@ _PEERS: dict[str, dict[str, Load]] = {
     },
     "fastsafetensors": {"nogds": _fastsafetensors, 'copier_type="penstock"': _by_copier},
 }
-
-
-_IS_THERE = importlib.util.find_spec("safetensors") is not None
-if _IS_THERE and hasattr(import_module("safetensors").safe_open, "prefetch"):  # planned for 0.9
-    _PEERS["safetensors"]["prefetch"] = _prefetch
