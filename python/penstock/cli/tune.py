@@ -252,7 +252,7 @@ def _table(found: list[Found], target: str, seconds: float) -> Table:
             gain = f"{duel.gain:+.1%} ± {2 * duel.error:.1%}" if row.options and duel else "none"
             if row.alone:
                 best += f"; one GPU alone {rate(row.alone[1], 1)} of {rate(row.alone[0], 1)}"
-            rates = [rate(row.default_rate, 1), rate(row.rate, 1)]
+            rates = [rate(each, 1) for each in row.rates]
             cells = [str(row.settings), *rates, gain, best]
         table.add_row(*plain(row.row.name, *cells))
     return table

@@ -66,44 +66,31 @@ class Found:
         return text(self.outcome.best) if self.outcome else ""
 
     @property
-    def default_rate(self) -> float:
-        """Bytes per second with default options."""
-        return self._rate_of(DEFAULT)
-
-    @property
-    def rate(self) -> float:
-        """Bytes per second with the tuned options."""
-        return self._rate_of(self.outcome.best) if self.outcome else 0.0
-
-    @property
-    def gain(self) -> float:
-        """The relative gain over the default: 0.1 is 10 %."""
-        changed = self.outcome and self.outcome.best != DEFAULT and self.outcome.duel
-        return changed.gain if changed else 0.0
+    def rates(self) -> tuple[float, float]:
+        """Bytes per second with default options, and with the tuned ones."""
+        if self.outcome is None or not self.outcome.trials:
+            return 0.0, 0.0
+        duel = self.outcome.duel
+        usual = duel.default if duel else self.outcome.trials[0].rate
+        return usual, duel.tuned if duel and self.options else usual
 
     @property
     def settings(self) -> int:
         """The number of settings tried."""
         return len(self.outcome.trials) if self.outcome else 0
 
-    def _rate_of(self, setting: Setting) -> float:
-        if self.outcome is None:
-            return 0.0
-        if (duel := self.outcome.duel) is not None:
-            return duel.default if setting == DEFAULT else duel.tuned
-        return next((it.rate for it in self.outcome.trials if it.setting == setting), 0.0)
-
     def as_json(self) -> dict[str, Any]:
         """Return the row of a profile. The engine reads the first four keys."""
         duel = self.outcome.duel if self.outcome else None
+        default, tuned = self.rates
         found: dict[str, Any] = {
             "operation": self.row.operation,
             "size": self.row.size,
             "place": self.row.place,
             "options": self.options,
-            "default_gbps": round(self.default_rate / 1e9, 4),
-            "tuned_gbps": round(self.rate / 1e9, 4),
-            "gain": round(self.gain, 4),
+            "default_gbps": round(default / 1e9, 4),
+            "tuned_gbps": round(tuned / 1e9, 4),
+            "gain": round(duel.gain, 4) if duel and self.options else 0.0,
             "error": round(duel.error, 4) if duel else None,
             "settings": self.settings,
             "runs": self.runs,
@@ -227,7 +214,7 @@ class _Row:
         """Find the greatest rate of all GPUs that leaves one alone fast enough."""
         rest = left() * (1 - _ALONE_SHARE)
         alone = race(self._settings, self._run, lambda: left() - rest)
-        best = Found(self._row, alone).rate
+        _, best = Found(self._row, alone).rates
 
         def measure(setting: Setting) -> float:
             rate = self._run(setting, count=len(self._workers))

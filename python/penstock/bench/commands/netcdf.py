@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,9 +64,10 @@ def netcdf(
     session.settings |= {"steps": steps, "grid": grid, "device": place.name}
     pages = DataFile(data.path, 0, data.path.stat().st_size)
     rows: list[Row] = []
-    with _Engines(session, xarray, place, cupy, data.path) as engines:
+    with ExitStack() as files:
+        engines = _engines(session, xarray, place, data.path, files)
         for case in _cases(data, _WHOLE_ON_GPU if place.is_gpu else _WHOLE_ON_HOST):
-            entered = engines.contestants(case, data)
+            entered = [_contestant(*engine, case, data, cupy) for engine in engines.items()]
             for each in entered:
                 each.before = partial(warm, pages)
             rows += session.race(entered, case.unit, group=case.name)
@@ -178,64 +180,51 @@ class _Data:
         write_chunks(dataset, deflated(self.fields, shuffle=True), 1, self.steps)
 
 
-class _Engines:
-    """The file, open by each engine."""
+def _engines(
+    session: Session, xarray: Any, place: Place, path: Path, files: ExitStack
+) -> dict[str, Any]:
+    """Return the file as each engine opens it, or why there is no such engine."""
+    found = {}
+    for name, arguments in {
+        "Penstock": {"engine": "penstock", "device": place.name},
+        "netCDF4": {"engine": "netcdf4"},
+        "h5netcdf": {"engine": "h5netcdf"},
+    }.items():
+        if name != "Penstock" and not session.wants(name.lower()):
+            continue
+        if name != "Penstock" and frameworks.installed(name) is None:
+            found[name] = f"{name} is not installed"
+            continue
+        opened = xarray.open_dataset(path, cache=False, **arguments)
+        found[name] = files.enter_context(opened)
+    return found
 
-    def __init__(self, session: Session, xarray: Any, place: Place, cupy: Any, path: Path) -> None:
-        self._cupy = cupy
-        self._opened: dict[str, Any] = {}
-        self._absent: dict[str, str] = {}
-        ways: dict[str, dict[str, Any]] = {
-            "Penstock": {"engine": "penstock", "device": place.name},
-            "netCDF4": {"engine": "netcdf4"},
-            "h5netcdf": {"engine": "h5netcdf"},
-        }
-        for name, arguments in ways.items():
-            if name != "Penstock":
-                if not session.wants(name.lower()):
-                    continue
-                if frameworks.installed(name) is None:
-                    self._absent[name] = f"{name} is not installed"
-                    continue
-            self._opened[name] = xarray.open_dataset(path, cache=False, **arguments)
 
-    def __enter__(self) -> _Engines:
-        return self
+def _contestant(name: str, opened: Any, case: _Case, data: _Data, cupy: Any) -> Contestant:
+    """Return the way of an engine to read the parts of a case."""
+    if isinstance(opened, str):
+        return absent(name, "", opened)
+    share = 1 if name == "Penstock" or not case.is_shared else _SHARE
+    is_copied = cupy is not None and name != "Penstock"
+    parts = case.selections(share)
+    last: Parts = []
 
-    def __exit__(self, *_: object) -> None:
-        for opened in self._opened.values():
-            opened.close()
+    def run() -> list[Any]:
+        last[:] = next(parts)
+        found = [opened[_NAME].isel(part).data for part in last]
+        if is_copied:
+            found = [cupy.asarray(array) for array in found]
+            cupy.cuda.get_current_stream().synchronize()
+        return found
 
-    def contestants(self, case: _Case, data: _Data) -> list[Contestant]:
-        """Return the ways to read the parts of a case."""
-        made = [self._contestant(name, case, data) for name in self._opened]
-        return made + [absent(name, "", why) for name, why in self._absent.items()]
+    def check(found: Any) -> None:
+        for array, part in zip(found, last, strict=True):
+            host, wanted = array.get() if cupy is not None else array, data.expected(part)
+            if host.dtype != np.float32 or not np.array_equal(host, wanted, equal_nan=True):
+                raise WrongBytesError(f"wrong elements of {part}")
 
-    def _contestant(self, name: str, case: _Case, data: _Data) -> Contestant:
-        share = 1 if name == "Penstock" or not case.is_shared else _SHARE
-        variable = self._opened[name][_NAME]
-        is_copied = self._cupy is not None and name != "Penstock"
-        parts = case.selections(share)
-        last: Parts = []
-
-        def run() -> list[Any]:
-            last[:] = next(parts)
-            found = [variable.isel(part).data for part in last]
-            if is_copied:
-                found = [self._cupy.asarray(array) for array in found]
-                self._cupy.cuda.get_current_stream().synchronize()
-            return found
-
-        def check(found: Any) -> None:
-            for array, part in zip(found, last, strict=True):
-                host = array.get() if self._cupy is not None else array
-                if host.dtype != np.float32 or not np.array_equal(
-                    host, data.expected(part), equal_nan=True
-                ):
-                    raise WrongBytesError(f"wrong elements of {part}")
-
-        setting = "then CuPy" if is_copied else ""
-        return Contestant(name, setting, case.amount / share, run, check=check, group=case.name)
+    setting = "then CuPy" if is_copied else ""
+    return Contestant(name, setting, case.amount / share, run, check=check, group=case.name)
 
 
 def _sides(grid: str) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from penstock.memory import copy_bytes
 
 from .. import gpu, native
 from ..figures import Figure, Panel
-from ..files import DataFile, warm
+from ..files import DataFile, warm, write_noise
 from ..measure import Contestant, Row, WrongBytesError, absent, nothing
 from ..options import Fsync, benchmark
 from ..peers import deepnvme, kvikio
@@ -68,7 +68,9 @@ def tensor(
     places = [Place(-1)]
     if ps.devices():
         places.append(choose("cuda", session.ranks))
-    source = input_file or _made(session.own_folder / "input.bin", nbytes)
+    source = input_file or session.own_folder / "input.bin"
+    if not input_file:
+        write_noise(source, nbytes)
     noise = np.fromfile(source, np.uint8, nbytes)
     figure = Figure("tensor", "Tensors from and to files", "", "Rate (GB/s)", [])
     for verb, race in (("Load", _loads), ("Store", _stores)):
@@ -98,16 +100,6 @@ def _size(path: Path) -> int:
     if not (nbytes := path.stat().st_size):
         raise RefusedError(f"{path} is empty")
     return nbytes
-
-
-def _made(path: Path, nbytes: int) -> Path:
-    noise = np.random.default_rng(3).integers(0, 256, min(nbytes, 64 << 20), np.uint8)
-    with open(path, "wb") as file:
-        for number, start in enumerate(range(0, nbytes, noise.size)):
-            file.write(np.roll(noise, number)[: nbytes - start].data)
-        file.flush()
-        os.fsync(file.fileno())
-    return path
 
 
 def _loads(

@@ -18,7 +18,7 @@ from penstock.units import size_in_words
 
 from .. import gpu, group, native
 from ..figures import Figure, Panel
-from ..files import DataFile, sync_file, warm
+from ..files import DataFile, warm, write_noise
 from ..measure import Contestant, Row, WrongBytesError, no_check, nothing, then
 from ..options import SIZE, Cache, benchmark, caches
 from ..peers import weights as peers
@@ -103,12 +103,7 @@ class _File:
         self.entries: dict[str, Entry] = entries
         self.nbytes = max((entry.end for entry in entries.values()), default=len(start))
         if session.ranks.is_first:
-            noise = np.random.default_rng(5).integers(0, 256, 64 << 20, np.uint8)
-            with open(self.path, "wb") as file:
-                file.write(start)
-                for number, at in enumerate(range(len(start), self.nbytes, noise.size)):
-                    file.write(np.roll(noise, number)[: self.nbytes - at].data)
-            sync_file(self.path)
+            write_noise(self.path, self.nbytes, start, seed=5)
 
     def _check_names(self, found: Any) -> None:
         if found.keys() != self.entries.keys():
