@@ -123,8 +123,8 @@ def _plain(folder: Path, files: ExitStack) -> Cases:
         array = _to_gpu(values((size // 4,)))
         _to_host(array).tofile(path)
         keys = {"dtype": "f4", "shape": (size // 4,), "device": "cuda"}
-        load = lambda: _to_gpu(np.fromfile(path, "f4"))  # noqa: E731
-        yield Case(f"load {size}", partial(ps.load, path, **keys), load, "fromfile, copy")
+        ours, peer = partial(ps.load, path, **keys), lambda: _to_gpu(np.fromfile(path, "f4"))
+        yield Case(f"load {size}", ours, peer, "fromfile, copy")
         save = partial(lambda array: _to_host(array).tofile(f"{copy}.peer"), array)
         yield Case(f"save {size}", partial(ps.save, copy, array), save, "copy, tofile", DOES_LESS)
 

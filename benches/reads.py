@@ -170,7 +170,10 @@ def _vectored(
 ) -> Contestant:
     opened = native.OpenFile(file.path, **options)
     run = partial(opened.read_ranges, ranges)
-    detail = lambda: f"{opened.describe()}; {opened.report.copies} copies"  # noqa: E731
+
+    def detail() -> str:
+        return f"{opened.describe()}; {opened.report.copies} copies"
+
     return Contestant("Penstock", setting, len(ranges), run, detail=detail, **check)
 
 
@@ -235,8 +238,7 @@ def _copied(
     """Return a contestant that reads to the host and copies."""
     setting = f"{setting}then {gpu.COPIED_BY}; {size_in_words(part.nbytes)}"
     check = verify.checker(part.path, verify.windows(part.nbytes, part.offset))
-    run = lambda: gpu.to_gpu(read())  # noqa: E731
-    return Contestant(name, setting, part.nbytes, run, before, check=check)
+    return Contestant(name, setting, part.nbytes, lambda: gpu.to_gpu(read()), before, check=check)
 
 
 def _raw(part: DataFile, setting: tuple[int, int]) -> Contestant:

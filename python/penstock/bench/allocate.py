@@ -14,7 +14,6 @@ import numpy as np
 
 from penstock._native import ffi, lib
 from penstock.errors import check
-from penstock.memory import copy_bytes
 
 from . import gpu
 
@@ -38,12 +37,10 @@ class Memory:
         self.address, self.free = _MAKERS[kind](nbytes)
 
     def put(self, values: np.ndarray[Any, Any]) -> None:
-        copy_bytes(self.address, values.ctypes.data, values.nbytes)
+        gpu.put(self.address, values)
 
     def get(self, nbytes: int) -> np.ndarray[Any, Any]:
-        made = np.empty(nbytes, np.uint8)
-        copy_bytes(made.ctypes.data, self.address, nbytes)
-        return made
+        return gpu.get(self.address, nbytes)
 
 
 def _malloc(nbytes: int) -> Made:

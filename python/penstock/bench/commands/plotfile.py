@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -145,14 +145,10 @@ def _of_each(
         ways = (events.penstock(), events.ALONE, *_peers(session))
         found = [Series(way, folder, parts, steps, compute) for way in ways]
         workload = _WORKLOADS.get(count, f"{count} levels")
-
-        def known(row: Row, series: Series) -> tuple[str | int, ...]:
-            mode = "async" if series.way.has_events else "sync"
-            return row.group, count, row.name, mode  # noqa: B023 - called before the next one
-
-        rates = _race(session, table, workload, found, known)
-        observed = [rate for _, rate in rates]
-        names = [series.way.name for series, _ in rates]
+        modes = ["async" if way.has_events else "sync" for way in ways]
+        names = [way.name for way in ways]
+        known = [(workload, count, *both) for both in zip(names, modes, strict=True)]
+        observed = _race(session, table, workload, found, known)
         yield Panel(workload, names, {"observed rate": observed})
 
 
@@ -187,9 +183,9 @@ def _of_all(
             for series in found:
                 series.compute = pause
         panel = Panel(layout, list(dict.fromkeys(series.way.name for series in found)), {})
-        known: Callable[[Row, Series], tuple[str, ...]]
-        known = lambda row, series: (row.group, row.name, series.memory)  # noqa: E731
-        for series, observed in _race(session, table, layout, found, known):
+        known = [(layout, series.way.name, series.memory) for series in found]
+        rates = _race(session, table, layout, found, known)
+        for series, observed in zip(found, rates, strict=True):
             panel.series.setdefault(series.memory, []).append(observed)
         yield panel
 
@@ -203,8 +199,8 @@ def _race(
     table: Table,
     group: str,
     found: list[Series],
-    known: Callable[[Row, Series], tuple[str | int, ...]],
-) -> list[tuple[Series, float | None]]:
+    known: Sequence[tuple[str | int, ...]],
+) -> list[float | None]:
     """Add a row for each series to the table, and return the observed rates."""
     is_shared = found[0].ranks.size > 1
     entered = []
@@ -216,17 +212,16 @@ def _race(
         why = "PENSTOCK_BENCH_CONNECTOR and PENSTOCK_BENCH_CONNECTOR_PATH must name it"
         entered.append(absent("vol-async", "event set", why))
     rows = session.race(entered, "s", group=group)
-    rates: list[tuple[Series, float | None]] = []
-    for row, series in zip(rows, found, strict=True):
-        first = known(row, series)
+    rates: list[float | None] = []
+    for row, series, first in zip(rows, found, known, strict=True):
         if row.median is None:
             left = len(table.columns) - len(first) - 1
             table.add(*first, f"failed: {row.error}", *[None] * left)
-            rates.append((series, None))
+            rates.append(None)
             continue
         cells = _measured(session, row, series)
         table.add(*first, *(cells if is_shared else cells[:8]))
-        rates.append((series, cells[7]))
+        rates.append(cells[7])
     return rates
 
 
