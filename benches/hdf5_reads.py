@@ -29,7 +29,7 @@ def hdf5_gzip(run: Run) -> None:
     for chunk in _SMALL_CHUNKS:
         group = size_in_words(chunk)
         data = compressed(run.folder, run.size, chunk, "gzip")
-        ours, *decoders = _by_decoder(data)
+        ours, *decoders = hdf5.by_decoder(data, "default options")
         opened = hdf5.penstock(data.path, data.expected, "file open already", opened=True)
         peers = _peers_of_gzip(data, (1, 8), share=16)
         rows = run.race([ours, opened, *decoders, *peers], group=group)
@@ -44,7 +44,9 @@ def hdf5_gzip(run: Run) -> None:
 @benchmark("Few large chunks of gzip to the GPU", size="512MiB", quick_size="8MiB")
 def hdf5_few(run: Run) -> None:
     data = compressed(run.folder, run.size, 4 << 20, "gzip")
-    rows = run.race([*_by_decoder(data), *_peers_of_gzip(data, (8,), share=8)])
+    rows = run.race(
+        [*hdf5.by_decoder(data, "default options"), *_peers_of_gzip(data, (8,), share=8)]
+    )
     run.target("128 chunks of 4 MiB, against h5py", 25, rows[0].better_than(rows[-1]))
 
 
@@ -60,20 +62,12 @@ def hdf5_codecs(run: Run) -> None:
             seen = None
         else:
             data = compressed(run.folder, run.size, 256 << 10, codec)
-            entered = [*_by_decoder(data), hdf5.h5py_part(data, 8, peer=peer)]
+            entered = [
+                *hdf5.by_decoder(data, "default options"),
+                hdf5.h5py_part(data, 8, peer=peer),
+            ]
             seen = run.race(entered, group=title)[0].value
         run.target(f"{title} to the GPU, decoded", 10, seen, "GB/s")
-
-
-def _by_decoder(data: Dataset) -> list[Contestant]:
-    return [
-        hdf5.penstock(data.path, data.expected, words, **options)
-        for words, options in (
-            ("default options", {}),
-            ("decode=cpu", {"decode": "cpu"}),
-            ("decode=gpu", {"decode": "gpu"}),
-        )
-    ]
 
 
 def _peers_of_gzip(data: Dataset, threads: tuple[int, ...], share: int) -> list[Contestant]:

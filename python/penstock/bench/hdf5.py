@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,22 @@ def penstock(
     made = Contestant("Penstock", setting, expected.values.nbytes, run, before, poison, after=after)
     made.check, made.detail, made.group = expected.check, native.last, group
     return made
+
+
+def by_decoder(
+    data: Dataset,
+    first: str = "",
+    *,
+    out: Any = None,
+    group: str = "",
+    sides: Sequence[str] = ("cpu", "gpu"),
+) -> list[Contestant]:
+    """Return Penstock as it decides, whose setting is ``first``, and with each decoder."""
+    ways: dict[str, Any] = {first: {}} | {f"decode={side}": {"decode": side} for side in sides}
+    return [
+        penstock(data.path, data.expected, setting, out=out, group=group, **options)
+        for setting, options in ways.items()
+    ]
 
 
 def h5py_to_gpu(

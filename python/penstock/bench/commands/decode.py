@@ -80,21 +80,9 @@ def decode(
 def _race(session: Session, is_gpu: bool, codec: str, chunk: int, size: int) -> list[Row]:
     data = compressed(session.own_folder, size - size % chunk, chunk, codec)
     group = f"{codec}, {size_in_words(chunk)}"
-    ways: list[dict[str, Any]] = [{}]
-    if is_gpu and codec != "none":
-        ways += [{"decode": "cpu"}, {"decode": "gpu"}]
+    sides = ("cpu", "gpu") if is_gpu and codec != "none" else ()
     out = None if is_gpu else np.empty((data.count,), "float32")
-    entered: list[Contestant] = [
-        hdf5.penstock(
-            data.path,
-            data.expected,
-            ", ".join(f"{key}={value}" for key, value in options.items()),
-            out=out,
-            group=group,
-            **options,
-        )
-        for options in ways
-    ]
+    entered = hdf5.by_decoder(data, out=out, group=group, sides=sides)
     if session.wants("h5py"):
         if is_gpu:
             entered.append(hdf5.h5py_part(data, _SHARE, group=group))
