@@ -67,7 +67,9 @@ class _Work:
 def async_small(run: Run) -> None:
     events.prepare()
     with TemporaryDirectory() as folder:
-        _measure(run, _compiled(Path(folder)))
+        made = Path(folder, "small_calls.so")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", made, _SOURCE], check=True)
+        _measure(run, ctypes.CDLL(str(made)))
 
 
 def _measure(run: Run, loops: ctypes.CDLL) -> None:
@@ -77,19 +79,18 @@ def _measure(run: Run, loops: ctypes.CDLL) -> None:
     require_space(run.folder, max(nbytes * count for nbytes, count in sizes))
     choose, write = "H5Sselect_hyperslab", "H5Dwrite_async"
     five, twenty = 5_000 // few, 20_000 // few
-    rows_later = partial(_Work, "transfer_rows_async", (choose, write))
+    rows_later = partial(_Work, "transfer_rows_async", (choose, write), five, _SMALL)
     datasets = ("H5Dcreate2", write, "H5Dclose_async")
     made = _Work("write_datasets", datasets, twenty, _SMALL)
-    groups: list[tuple[str, _Work, str, float]] = [
-        (f"{five:,} of 64 B, contiguous", rows_later(five, _SMALL), "", 2.0),
-        (f"{five:,} of 64 B, chunked", rows_later(five, _SMALL, chunked=True), "", 2.0),
+    groups = [
+        (f"{five:,} of 64 B, contiguous", rows_later(), "", 2.0),
+        (f"{five:,} of 64 B, chunked", rows_later(chunked=True), "", 2.0),
         (f"{twenty:,} datasets of 64 B made, written, closed", made, "", 2.0),
     ]
     for nbytes, count in sizes:
         work = _Work("transfer_rows", (choose, "H5Dwrite"), count, nbytes)
         text = f"{count:,} plain writes of {size_in_words(nbytes)}"
         groups.append((text, work, "implicit=1", 1.2))
-
     for group, work, options, wanted in groups:
         alone = events.Way("HDF5 alone", "", has_events=not options)
         ours = events.Way("Penstock", options, events.penstock(options).connector, not options)
@@ -98,12 +99,6 @@ def _measure(run: Run, loops: ctypes.CDLL) -> None:
         text = f"{group}, time against HDF5 alone"
         run.target(text, wanted, second.better_than(first), at_most=True)
     path.unlink(missing_ok=True)
-
-
-def _compiled(folder: Path) -> ctypes.CDLL:
-    made = folder / "small_calls.so"
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", made, _SOURCE], check=True)
-    return ctypes.CDLL(str(made))
 
 
 def _contestant(way: events.Way, loops: ctypes.CDLL, path: Path, work: _Work) -> Contestant:

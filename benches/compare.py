@@ -51,15 +51,14 @@ class Compared:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches.compare", description=__doc__)
-    parser.add_argument(
-        "names", nargs="+", metavar="NAME", help="benchmarks, as of python -m benches"
-    )
-    parser.add_argument("--before", type=Path, required=True, help="folder of the old build")
-    parser.add_argument("--after", type=Path, required=True, help="folder of the new build")
-    parser.add_argument("--turns", type=int, default=3, help="runs of each build, 3 by default")
-    parser.add_argument("--dir", type=Path, required=True, help="folder for the benchmarks' files")
-    parser.add_argument("--size", help="passed to the benchmarks")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
+    add = parser.add_argument
+    add("names", nargs="+", metavar="NAME", help="benchmarks, as of python -m benches")
+    add("--before", type=Path, required=True, help="folder of the old build")
+    add("--after", type=Path, required=True, help="folder of the new build")
+    add("--turns", type=int, default=3, help="runs of each build, 3 by default")
+    add("--dir", type=Path, required=True, help="folder for the benchmarks' files")
+    add("--size", help="passed to the benchmarks")
+    add("--json", type=Path, metavar="FILE", help="write the results to FILE")
     given = parser.parse_args()
     rows: dict[tuple[str, str], Compared] = {}
     for name in given.names:
@@ -102,12 +101,8 @@ def run(name: str, folder: Path, given: argparse.Namespace) -> list[dict[str, An
         command = [sys.executable, "-m", "benches", name]
         command += ["--dir", str(given.dir), "--json", str(file)]
         command += ["--size", given.size] if given.size else []
-        done = subprocess.run(
-            command,
-            env={**os.environ, "PYTHONPATH": search, ONLY: OURS},
-            capture_output=True,
-            text=True,
-        )
+        environment = {**os.environ, "PYTHONPATH": search, ONLY: OURS}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             print(f"{name}, {folder}: {done.stderr.strip()[-300:]}", file=sys.stderr)
         rows = json.loads(file.read_text())["rows"] if file.exists() else []

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from ctypes import byref, c_int
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 import penstock as ps
-from penstock.bench import events
+from penstock.bench import events, plotfiles
 from penstock.bench.files import require_space
 from penstock.bench.libhdf5 import TRUNCATE, library, numbers
 from penstock.bench.measure import Contestant, Row
-from penstock.bench.plotfiles import Series, contestant
+from penstock.bench.plotfiles import Part, Series
+from penstock.bench.ranks import Ranks
 from penstock.units import size_in_words
 
 from .run import Run, benchmark
@@ -35,15 +39,20 @@ def async_plotfile(run: Run) -> None:
     events.prepare()
     compute = 0.05 if run.quick else 1.0
     for levels in (1, 3):
-        fields = [events.Field(run.size // levels) for _ in range(levels)]
+        parts = plotfiles.levels(levels, run.size, Ranks())
+        parts = [replace(part, on_gpu=bool(ps.devices())) for part in parts]
         what = f"{_FILES} steps of {size_in_words(run.size)}, {levels} level{'s' * (levels > 1)}"
 
-        def race(
-            seconds: float, fields: list[events.Field] = fields, what: str = what
-        ) -> list[Row]:
+        def race(seconds: float, parts: list[Part] = parts, what: str = what) -> list[Row]:
             folder = run.folder / "hdf5-plotfiles"
-            ways = (events.penstock(), events.ALONE, *events.peers())
-            entered = [contestant(Series(way, folder, fields, _FILES, seconds)) for way in ways]
+            entered = [
+                Series(way, folder, parts, _FILES, seconds).contestant(way.setting or setting)
+                for way, setting in (
+                    (events.penstock(), "event set"),
+                    (events.ALONE, "no event set"),
+                    *((way, "event set") for way in events.peers()),
+                )
+            ]
             group = f"{what}, {f'{seconds:g} s' if seconds else 'nothing'} computed between"
             return run.race(entered, "s", group=group, rounds=3)
 
@@ -73,7 +82,7 @@ def async_submit(run: Run) -> None:
     events.prepare()
     path = run.folder / "hdf5-submit.h5"
     nbytes = min(run.size, _SUBMITTED)
-    field = events.Field(nbytes)
+    field = _field(nbytes)
     kinds = {
         "to one that has been written": (1, False),
         "to a new dataset": (1, True),
@@ -89,7 +98,7 @@ def async_submit(run: Run) -> None:
             if copy == "never" or ps.devices():
                 run.target(group, wanted, ours.value, "us", at_most=True)
 
-    field = events.Field(run.size)
+    field = _field(run.size)
     entered = [
         _metadata(way, path, field, writes)
         for way in (events.penstock("copy=never"), *events.peers())
@@ -101,6 +110,11 @@ def async_submit(run: Run) -> None:
     text = "Calls on groups and attributes while a write goes on, time against idle"
     run.target(text, 1.25, idle.better_than(writing), at_most=True)
     path.unlink(missing_ok=True)
+
+
+def _field(nbytes: int) -> events.Field:
+    noise = np.random.default_rng(2).integers(0, 256, nbytes, np.uint8)
+    return events.Field(noise, bool(ps.devices()))
 
 
 class _File:
@@ -159,7 +173,7 @@ def _submit(
     def after() -> None:
         opened[0].close()
 
-    return Contestant(way.name, way.setting, datasets, run, before=before, after=after)
+    return Contestant(way.name, way.setting, datasets, run, before, after=after)
 
 
 def _metadata(way: events.Way, path: Path, field: events.Field, writes: bool) -> Contestant:
@@ -181,15 +195,8 @@ def _metadata(way: events.Way, path: Path, field: events.Field, writes: bool) ->
     def detail() -> str:
         return "" if not writes else "to the end" if left[0] else "the write ended before the calls"
 
-    return Contestant(
-        way.name,
-        f"{way.setting or 'default'}, {'writing' if writes else 'idle'}",
-        _CALLS,
-        run,
-        before=before,
-        after=after,
-        detail=detail,
-    )
+    setting = f"{way.setting or 'default'}, {'writing' if writes else 'idle'}"
+    return Contestant(way.name, setting, _CALLS, run, before, after=after, detail=detail)
 
 
 def _make_groups(file: int) -> None:

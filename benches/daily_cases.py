@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -72,6 +72,11 @@ def _indexed(what: str, ours: Any, theirs: Any, part: Any) -> Case:
     return Case(what, partial(ours.__getitem__, part), partial(theirs.__getitem__, part))
 
 
+def both(what: str, act: Callable[[Any], Any], pair: Iterable[Any], **more: Any) -> Case:
+    """Return the case of the same call with Penstock's object and with the peer's."""
+    return Case(what, *(partial(act, one) for one in pair), **more)
+
+
 LAYOUTS: dict[str, dict[str, Any]] = {
     "contiguous": {},
     "chunked": {"chunks": (100, 256)},
@@ -132,23 +137,21 @@ def _conversions(folder: Path, files: ExitStack) -> Cases:
 @group("into arrays")
 def _into(folder: Path, files: ExitStack) -> Cases:
     ours, theirs = opened(layouts(folder), files, "r")
-    for name in ("contiguous", "gzip"):
-        a, b = ours[name], theirs[name]
-        for what, part, place in (
-            ("10 rows", np.s_[70:80], np.s_[3:13]),
-            ("a column", np.s_[:, 5], np.s_[:, 7]),
-            ("all", np.s_[:], np.s_[:]),
-        ):
-            mine, other = np.zeros(_SHAPE, "f4"), np.zeros(_SHAPE, "f4")
+    parts = {
+        "10 rows": (np.s_[70:80], np.s_[3:13]),
+        "a column": (np.s_[:, 5], np.s_[:, 7]),
+        "all": (np.s_[:], np.s_[:]),
+    }
+    for name, (what, (part, place)) in itertools.product(("contiguous", "gzip"), parts.items()):
+        mine, other = np.zeros(_SHAPE, "f4"), np.zeros(_SHAPE, "f4")
 
-            def read(a: Any = a, part: Any = part, out: Any = mine[place]) -> Any:
-                return a.read(part, out=out)
+        def direct(
+            b: Any = theirs[name], part: Any = part, to: Any = place, out: Any = other
+        ) -> Any:
+            b.read_direct(out, part, to)
+            return out[to]
 
-            def direct(b: Any = b, part: Any = part, other: Any = other, to: Any = place) -> Any:
-                b.read_direct(other, part, to)
-                return other[to]
-
-            yield Case(f"{name}, {what}", read, direct)
+        yield Case(f"{name}, {what}", partial(ours[name].read, part, out=mine[place]), direct)
 
 
 @group("types")
@@ -184,8 +187,7 @@ def _types(folder: Path, files: ExitStack) -> Cases:
     for what, part in {"a field of 100": ("x", np.s_[100:200]), "a field": ("x",)}.items():
         yield _indexed(what, ours["record"], theirs["record"], part)
     yield _indexed("scalar", ours["scalar"], theirs["scalar"], ())
-    attribute = (ours["scalar"].attrs, theirs["scalar"].attrs)
-    yield Case("number of attributes", *(partial(len, one) for one in attribute))
+    yield both("number of attributes", len, (ours["scalar"].attrs, theirs["scalar"].attrs))
 
 
 @group("writes")
@@ -198,35 +200,24 @@ def _writes(folder: Path, files: ExitStack) -> Cases:
         file["string"] = ["a", "b"]
     ours, theirs = opened(path, files, "r+")
     row, rows, column = values((256,)), values((10, 256)), values((2000,))
-    for name, (what, part, value) in itertools.product(
-        ("contiguous", "chunked", "gzip"),
-        (
-            ("one", np.s_[77, 5], 3.0),
-            ("a row", 77, row),
-            ("10 rows", np.s_[70:80], rows),
-            ("a row of float64", 78, row.astype("f8")),
-            ("a column", np.s_[:, 5], column),
-            ("all", np.s_[:], values()),
-        ),
-    ):
-        a, b = ours[name], theirs[name]
-        yield Case(
-            f"{name}, {what}",
-            partial(a.__setitem__, part, value),
-            partial(b.__setitem__, part, value),
-        )
-    for name, value in (("scalar", 2.5), ("string", "text")):
-        part = () if name == "scalar" else 0
-        a, b = ours[name], theirs[name]
-        writes = (partial(one.__setitem__, part, value) for one in (a, b))
-        yield Case(name, *writes, floor=DOES_LESS)
+    parts = (
+        ("one", np.s_[77, 5], 3.0),
+        ("a row", 77, row),
+        ("10 rows", np.s_[70:80], rows),
+        ("a row of float64", 78, row.astype("f8")),
+        ("a column", np.s_[:, 5], column),
+        ("all", np.s_[:], values()),
+    )
+    for name, (what, part, value) in itertools.product(("contiguous", "chunked", "gzip"), parts):
+        yield _written(f"{name}, {what}", (ours[name], theirs[name]), part, value)
+    yield _written("scalar", (ours["scalar"], theirs["scalar"]), (), 2.5, floor=DOES_LESS)
+    yield _written("string", (ours["string"], theirs["string"]), 0, "text", floor=DOES_LESS)
     for count in (1, 100):
+        keys = {"maxshape": (None, 64), "chunks": (256, 64)}
         grown = [
-            file.create_dataset(
-                f"grown {count}", (0, 64), "f4", maxshape=(None, 64), chunks=(256, 64)
-            )
-            for file in (ours, theirs)
+            file.create_dataset(f"grown {count}", (0, 64), "f4", **keys) for file in (ours, theirs)
         ]
+
         block = values((count, 64))
 
         def append(dataset: Any, block: Any = block) -> None:
@@ -234,13 +225,18 @@ def _writes(folder: Path, files: ExitStack) -> Cases:
             dataset.resize(begin + len(block), 0)
             dataset[begin:] = block
 
-        yield Case(f"append {count} rows", *(partial(append, one) for one in grown))
+        yield both(f"append {count} rows", append, grown)
 
     def flush(file: Any) -> None:
         file["contiguous"][77] = row
         file.flush()
 
-    yield Case("a row, and flush", *(partial(flush, one) for one in (ours, theirs)))
+    yield both("a row, and flush", flush, (ours, theirs))
+
+
+def _written(what: str, pair: Iterable[Any], part: Any, value: Any, **more: Any) -> Case:
+    """Return the case of ``dataset[part] = value``."""
+    return Case(what, *(partial(one.__setitem__, part, value) for one in pair), **more)
 
 
 @group("creating")
@@ -260,23 +256,18 @@ def _creating(folder: Path, files: ExitStack) -> Cases:
         "a gzip dataset of 8 KB": {"data": values((2000,)), "compression": "gzip"},
         "an empty dataset": {"shape": (1000,), "dtype": "f4"},
     }.items():
-        created = (partial(create, one, **keys) for one in (ours, theirs))
-        yield Case(what, *created, floor=DOES_LESS)
-    assigned = (partial(assign, one, 1) for one in (ours, theirs))
-    yield Case("f[name] = 1", *assigned, floor=DOES_LESS)
+        yield both(what, partial(create, **keys), (ours, theirs), floor=DOES_LESS)
+    yield both("f[name] = 1", partial(assign, value=1), (ours, theirs), floor=DOES_LESS)
+    pair = ((ps.File, folder / "daily-a.h5"), (h5py.File, folder / "daily-b.h5"))
     for size in (64, 64 << 10, 1 << 20, 4 << 20):
         zeros = np.zeros(size // 4, "f4")
 
-        def new(kind: Any, path: Path, zeros: Any = zeros) -> None:
+        def new(one: Any, zeros: Any = zeros) -> None:
+            kind, path = one
             with kind(path, "w") as file:
                 file.create_dataset("x", data=zeros)
 
-        yield Case(
-            f"a file of {size} bytes",
-            partial(new, ps.File, folder / "daily-a.h5"),
-            partial(new, h5py.File, folder / "daily-b.h5"),
-            floor=DOES_LESS,
-        )
+        yield both(f"a file of {size} bytes", new, pair, floor=DOES_LESS)
 
 
 @group("opening")
@@ -299,14 +290,14 @@ def _opening(folder: Path, files: ExitStack) -> Cases:
         "open, 500 datasets of 8 KB": lambda f: [f["g"][str(i)][...] for i in range(500)][-1],
         "open, list a group": lambda f: len(list(f["g"])),
     }.items():
-        yield Case(name, partial(with_file, ps.File, what), partial(with_file, h5py.File, what))
+        yield both(name, partial(with_file, what=what), (ps.File, h5py.File))
     whole = partial(with_file, h5py.File, lambda f: f["x"][...])
     yield Case('ps.read("f.h5:x")', partial(ps.read, f"{path}:x"), whole)
     ours, theirs = opened(layouts(folder), files, "r")
     a, b = ours["gzip"], theirs["gzip"]
     yield Case("f[name]", partial(lambda f: f["gzip"].shape, ours), lambda: theirs["gzip"].shape)
     for name in ("shape", "dtype", "chunks", "compression", "is_virtual", "name"):
-        yield Case(f"dataset.{name}", *(partial(getattr, one, name) for one in (a, b)))
+        yield Case(f"dataset.{name}", partial(getattr, a, name), partial(getattr, b, name))
 
 
 @group("many")
@@ -354,12 +345,8 @@ def _plain(folder: Path, files: ExitStack) -> Cases:
         fromfile = partial(np.fromfile, path, "f4")
         yield Case(f"load {size}", partial(ps.load, path, **keys), fromfile, "NumPy")
         mine, other = np.empty_like(numbers), np.empty_like(numbers)
-        yield Case(
-            f"load, out, {size}",
-            partial(ps.load, path, out=mine),
-            partial(readinto, other),
-            "readinto",
-        )
+        into = partial(ps.load, path, out=mine)
+        yield Case(f"load, out, {size}", into, partial(readinto, other), "readinto")
         saved = partial(ps.save, copy, numbers)
         yield Case(f"save {size}", saved, partial(replace, numbers), "write, rename", DOES_LESS)
     offsets = [(number * 8192, 1024, "f4") for number in range(500)]
@@ -391,29 +378,29 @@ def _safetensors(folder: Path, files: ExitStack) -> Cases:
         with module.safe_open(path, framework) as file:
             return what(file)
 
-    for framework in ("np", "pt"):
-        for what, call in {
-            "keys": lambda file: sorted(file.keys()),
-            "one tensor of 4 KiB": lambda file: file.get_tensor(name),
-        }.items():
-            both = (partial(with_file, module, framework, call) for module in (ours, safetensors))
-            yield Case(f"open, {what}, {framework}", *both, "safetensors")
-    both = (partial(module.load_file, path) for module in (ours, theirs))
-    yield Case("load_file of 8 x 4 KiB", *both, "safetensors")
-    both = (partial(module.save_file, tensors, copy) for module in (ours, theirs))
-    yield Case("save_file of 8 x 4 KiB", *both, "safetensors", DOES_LESS)
+    calls = {
+        "keys": lambda file: sorted(file.keys()),
+        "one tensor of 4 KiB": lambda file: file.get_tensor(name),
+    }
+    peer = {"name": "safetensors"}
+    for framework, (what, call) in itertools.product(("np", "pt"), calls.items()):
+        act = partial(with_file, framework=framework, what=call)
+        yield both(f"open, {what}, {framework}", act, (ours, safetensors), **peer)
+    loads = (partial(module.load_file, path) for module in (ours, theirs))
+    yield Case("load_file of 8 x 4 KiB", *loads, **peer)
+    saves = (partial(module.save_file, tensors, copy) for module in (ours, theirs))
+    yield Case("save_file of 8 x 4 KiB", *saves, floor=DOES_LESS, **peer)
     many = folder / "daily-many.safetensors"
     names = [f"tensor.{number}" for number in range(5000)]
     theirs.save_file({name: torch.full((16,), 1.0) for name in names}, many)
     for framework in ("np", "pt"):
-        both = (
-            partial(
-                lambda file: [file.get_tensor(name) for name in names][-1],
-                files.enter_context(module.safe_open(many, framework)),
-            )
-            for module in (ours, safetensors)
+        pair = [files.enter_context(it.safe_open(many, framework)) for it in (ours, safetensors)]
+        yield both(
+            f"get_tensor of 5,000 x 64 B, {framework}",
+            lambda file: [file.get_tensor(name) for name in names][-1],
+            pair,
+            **peer,
         )
-        yield Case(f"get_tensor of 5,000 x 64 B, {framework}", *both, "safetensors")
 
 
 @group("samples for torch")

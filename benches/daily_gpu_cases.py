@@ -55,12 +55,9 @@ def _indexed(folder: Path, files: ExitStack, mode: str) -> Cases:
     ours, theirs = opened(layouts(folder), files, mode)
     for name, what in itertools.product(("contiguous", "chunked", "gzip"), SELECTIONS):
         part = SELECTIONS[what]
-        yield Case(
-            f"{name}, {what}",
-            partial(ours[name].read, part, device="cuda"),
-            partial(lambda peer, part: _to_gpu(peer[part]), theirs[name], part),
-            "h5py, copy",
-        )
+        read = partial(ours[name].read, part, device="cuda")
+        peer = partial(lambda peer, part: _to_gpu(peer[part]), theirs[name], part)
+        yield Case(f"{name}, {what}", read, peer, "h5py, copy")
 
 
 @_group("reads")
@@ -85,13 +82,9 @@ def _random_rows(folder: Path, files: ExitStack) -> Cases:
         mapped = np.memmap(path, "f4", "r", offset, dataset.shape)
         for rows in (64, 1024):
             index = np.random.default_rng(rows).permutation(count)[:rows]
-            yield Case(
-                f"{rows} rows of {nbytes} B",
-                partial(dataset.read, index, device="cuda"),
-                partial(lambda mapped, index: _to_gpu(mapped[index]), mapped, index),
-                "memmap, copy",
-                floor=_ROWS,
-            )
+            ours = partial(dataset.read, index, device="cuda")
+            peer = partial(lambda mapped, index: _to_gpu(mapped[index]), mapped, index)
+            yield Case(f"{rows} rows of {nbytes} B", ours, peer, "memmap, copy", _ROWS)
 
 
 @_group("writes")
@@ -109,26 +102,18 @@ def _writes(folder: Path, files: ExitStack) -> Cases:
             dataset.resize(begin + len(block), 0)
             dataset[begin:] = made(block)
 
-        yield Case(
-            f"append {rows} rows of 4 KiB, {layout}",
-            partial(append, a, block, lambda array: array),
-            partial(append, b, block, _to_host),
-            "copy, h5py",
-            floor=_APPENDS,
-        )
+        mine, other = partial(append, a, block, lambda it: it), partial(append, b, block, _to_host)
+        yield Case(f"append {rows} rows of 4 KiB, {layout}", mine, other, "copy, h5py", _APPENDS)
     names = map(str, itertools.count())
+
+    def create(file: Any, array: Any, made: Callable[[Any], Any]) -> None:
+        file.create_dataset(next(names), data=made(array))
+
     for size in (4 << 10, 256 << 10):
         array = _to_gpu(values((size // 4,)))
-        yield Case(
-            f"create a dataset of {size} bytes",
-            partial(lambda array: ours.create_dataset(next(names), data=array) and None, array),
-            partial(
-                lambda array: theirs.create_dataset(next(names), data=_to_host(array)) and None,
-                array,
-            ),
-            "copy, h5py",
-            floor=DOES_LESS,
-        )
+        mine = partial(create, ours, array, lambda it: it)
+        other = partial(create, theirs, array, _to_host)
+        yield Case(f"create a dataset of {size} bytes", mine, other, "copy, h5py", DOES_LESS)
 
 
 @_group("plain files")
@@ -138,19 +123,10 @@ def _plain(folder: Path, files: ExitStack) -> Cases:
         array = _to_gpu(values((size // 4,)))
         _to_host(array).tofile(path)
         keys = {"dtype": "f4", "shape": (size // 4,), "device": "cuda"}
-        yield Case(
-            f"load {size}",
-            partial(ps.load, path, **keys),
-            lambda: _to_gpu(np.fromfile(path, "f4")),
-            "fromfile, copy",
-        )
-        yield Case(
-            f"save {size}",
-            partial(ps.save, copy, array),
-            partial(lambda array: _to_host(array).tofile(f"{copy}.peer"), array),
-            "copy, tofile",
-            floor=DOES_LESS,
-        )
+        ours, peer = partial(ps.load, path, **keys), lambda: _to_gpu(np.fromfile(path, "f4"))
+        yield Case(f"load {size}", ours, peer, "fromfile, copy")
+        save = partial(lambda array: _to_host(array).tofile(f"{copy}.peer"), array)
+        yield Case(f"save {size}", partial(ps.save, copy, array), save, "copy, tofile", DOES_LESS)
 
 
 @_group("many")

@@ -29,23 +29,23 @@ _MOST_ROWS = 60
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches.documents", description=__doc__)
-    parser.add_argument("results", nargs="+", type=Path, help="files that --json has written")
-    parser.add_argument("--into", type=Path, metavar="PATH", help="a folder for pages, or a file")
-    parser.add_argument("--block", default="results", help="the name in the marks of a file")
-    parser.add_argument("--merge", type=Path, metavar="FILE", help="put the results into FILE")
-    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw the figures there")
-    parser.add_argument(
-        "--data", type=Path, metavar="FOLDER", help="keep the figures' values there"
-    )
+    add = parser.add_argument
+    add("results", nargs="+", type=Path, help="files that --json has written")
+    add("--into", type=Path, metavar="PATH", help="a folder for pages, or a file")
+    add("--block", default="results", help="the name in the marks of a file")
+    add("--merge", type=Path, metavar="FILE", help="put the results into FILE")
+    add("--figures", type=Path, metavar="FOLDER", help="draw the figures there")
+    add("--data", type=Path, metavar="FOLDER", help="keep the figures' values there")
     given = parser.parse_args()
     results = [result for path in given.results for result in read(path)]
     results.sort(key=lambda result: (*NAMES, result["benchmark"]).index(result["benchmark"]))
     if given.merge:
         given.merge.write_text(json.dumps(results, indent=1) + "\n")
-    for result in results if given.figures else ():
-        draw(result, given.figures)
-    for result in results if given.data else ():
-        keep(result, given.data)
+    for result in results:
+        if given.figures:
+            draw(result, given.figures)
+        if given.data:
+            keep(result, given.data)
     if given.into and given.into.suffix != ".md":
         given.into.mkdir(parents=True, exist_ok=True)
         for result in results:
@@ -80,9 +80,8 @@ def figure_name(result: dict[str, Any], figure: dict[str, Any]) -> str:
 
 
 def draw(result: dict[str, Any], folder: Path) -> None:
-    environment = result["environment"]
-    gpu = environment["gpu"] or "no GPU"
-    where = f"{command(result)}; {gpu}, {environment['date']}"
+    machine_of = result["environment"]
+    where = f"{command(result)}; {machine_of['gpu'] or 'no GPU'}, {machine_of['date']}"
     for found in result["figures"]:
         path = folder / figure_name(result, found)
         figures.draw([figures.from_json(found)], path, where)
@@ -98,10 +97,12 @@ def keep(result: dict[str, Any], folder: Path) -> None:
             return [in_digits(value) for value in found]
         return float(f"{found:.4g}") if isinstance(found, float) else found
 
-    environment = {key: result["environment"][key] for key in ("gpu", "date")}
-    names = {"benchmark": result["benchmark"], "command": command(result)}
-    kept = names | {"environment": environment}
-    kept["figures"] = in_digits(result["figures"])
+    kept = {
+        "benchmark": result["benchmark"],
+        "command": command(result),
+        "environment": {key: result["environment"][key] for key in ("gpu", "date")},
+        "figures": in_digits(result["figures"]),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{file_name(result)}.json").write_text(json.dumps(kept, indent=1) + "\n")
 

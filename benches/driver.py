@@ -25,7 +25,6 @@ from .run import Run, benchmark
 _SIZES = (64 << 20, 256 << 20, 1 << 30, 4 << 30)
 _LARGE = 4 << 30
 _GROUPS, _ATTRIBUTES = 100, 100
-_SIDE, _CHUNK = 1024, 128
 _PASSES = 10
 """Passes over the dataset per run: one pass takes only a millisecond or two."""
 
@@ -94,15 +93,39 @@ def _of_drivers(act: Callable[[Driver], None], amount: float) -> list[Contestant
     ]
 
 
+@dataclass(frozen=True)
+class _Pieces:
+    """Hyperslabs of a dataset of integers of `shape`, one for each call."""
+
+    name: str
+    shape: tuple[int, int]
+    starts: list[tuple[int, int]]
+    count: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    chunk: tuple[int, int] | None = None
+
+    def call(self, select: Any, space: int, move: Any, arguments: tuple[int, ...]) -> None:
+        stride, count = numbers(*self.stride), numbers(*self.count)
+        starts = [numbers(*start) for start in self.starts]
+        for start in starts:
+            select(space, 0, start, stride, count, None)
+            move(*arguments)
+
+    def call_nothing(self) -> None:
+        """Call functions that do nothing: Python takes longer for a call than HDF5."""
+        hdf5 = library()
+        self.call(hdf5.idle("H5Sselect_hyperslab"), 0, hdf5.idle("H5Dwrite"), (0,) * 6)
+
+
 @benchmark("Small calls through the driver", size="4MiB", quick_size="4MiB", needs_gpu=False)
 def vfd_attributes(run: Run) -> None:
     ways_of.prepare(with_gpu=False)
     attributes, chunks = run.folder / "hdf5-attributes.h5", run.folder / "hdf5-rows.h5"
-    array = np.arange(_SIDE * _SIDE, dtype=np.float32)
-    calls = _GROUPS * _ATTRIBUTES
+    # Of several passes, because one takes only a millisecond or two.
+    whole = _Pieces("", (1024, 1024), [(0, 0)] * _PASSES, (1024, 1024), chunk=(128, 128))
     for what, amount, act in (
-        ("10,000 attributes", calls, partial(_attributes, attributes)),
-        ("64 chunks of 128 x 128", _PASSES, partial(_chunks, chunks, array)),
+        ("10,000 attributes", _GROUPS * _ATTRIBUTES, partial(_attributes, attributes)),
+        ("64 chunks of 128 x 128", _PASSES, partial(_move, chunks, whole)),
     ):
         for verb in ("written", "read"):
             group = f"{what} {verb}"
@@ -114,17 +137,49 @@ def vfd_attributes(run: Run) -> None:
         path.unlink(missing_ok=True)
 
 
+@benchmark("Small pieces through the driver", size="32MiB", quick_size="2MiB", needs_gpu=False)
+def vfd_small(run: Run) -> None:
+    """Move contiguous data in host memory, of which HDF5's own driver sieves reads."""
+    ways_of.prepare(with_gpu=False)
+    path = run.folder / "hdf5-small.h5"
+    # In the sizes of what programs do: few calls suffice, the pieces are many.
+    rows, points = (2_000, 50_000) if run.quick else (30_000, 1_000_000)
+    tall, few = (500 if run.quick else 2_000), rows // 10
+    first = [(row, 0) for row in range(rows)]
+    columns, spread = [(0, column) for column in range(3)], [(0, 512 * at) for at in range(8)]
+    second = f"every second of {2 * points:,} integers"
+    for pieces in (
+        _Pieces(f"{rows:,} rows of 8 B", (rows, 2), first, (1, 2)),
+        _Pieces(f"{rows:,} rows of 8 B, 8 B between", (rows, 4), first, (1, 2)),
+        _Pieces(f"{few:,} rows of 4 KiB", (few, 1024), first[:few], (1, 1024)),
+        _Pieces(f"{points:,} x 3, one column a call", (points, 3), columns, (points, 1)),
+        _Pieces(second, (1, 2 * points), [(0, 0)], (1, points), (1, 2)),
+        _Pieces(f"8 columns of {tall:,} x 4,096", (tall, 4096), spread, (tall, 1)),
+    ):
+        for verb in ("written", "read"):
+            count, group = len(pieces.starts), f"{pieces.name}, {verb}"
+            act = partial(_move, path, pieces, write=verb == "written")
+            alone = Contestant("ctypes", "", count, pieces.call_nothing)
+            raced = run.race([*_of_drivers(act, count), alone], "us", group=group, rounds=9)
+            ours, theirs, calls = raced
+            for row in (ours, theirs):
+                # What is left of a short run may be less than the noise, and even negative.
+                row.seconds = [max(seconds - (calls.median or 0), 1e-9) for seconds in row.seconds]
+            run.keep([ours, theirs], raced)
+            times = theirs.better_than(ours)
+            run.target(f"{group}, time against sec2", 1.1, times, at_most=True)
+    path.unlink(missing_ok=True)
+
+
 @contextmanager
 def _open(path: Path, driver: Driver, *, new: bool) -> Iterator[int]:
     """Open or create a file by a driver, HDF5's own if it is `None`."""
-    hdf5 = library()
+    hdf5, name = library(), bytes(path)
     with hdf5.access(driver) as access:
-        name = bytes(path)
-        file = (
-            hdf5.H5Fcreate(name, TRUNCATE, 0, access)
-            if new
-            else hdf5.H5Fopen(name, READ_ONLY, access)
-        )
+        if new:
+            file = hdf5.H5Fcreate(name, TRUNCATE, 0, access)
+        else:
+            file = hdf5.H5Fopen(name, READ_ONLY, access)
     try:
         yield file
     finally:
@@ -154,116 +209,30 @@ def _attributes(path: Path, driver: Driver, *, write: bool) -> None:
         raise AssertionError("wrong value")
 
 
-def _chunks(path: Path, array: np.ndarray[Any, Any], driver: Driver, *, write: bool) -> None:
-    hdf5 = library()
-    held = array if write else np.empty_like(array)
-    space = hdf5.H5Screate_simple(2, numbers(_SIDE, _SIDE), None)
-    made = hdf5.H5Pcreate(hdf5.dataset_create)
-    hdf5.H5Pset_chunk(made, 2, numbers(_CHUNK, _CHUNK))
-    with _open(path, driver, new=write) as file:
-        dataset = (
-            hdf5.H5Dcreate2(file, b"x", hdf5.floats, space, 0, made, 0)
-            if write
-            else hdf5.H5Dopen2(file, b"x", 0)
-        )
-        move = hdf5.H5Dwrite if write else hdf5.H5Dread
-        for _ in range(_PASSES):
-            move(dataset, hdf5.floats, 0, 0, 0, held.ctypes.data)
-        hdf5.H5Dclose(dataset)
-    hdf5.H5Pclose(made)
-    hdf5.H5Sclose(space)
-    if not write and not np.array_equal(held, array):
-        raise AssertionError("wrong values")
-
-
-@dataclass(frozen=True)
-class _Pieces:
-    """Hyperslabs of a dataset of integers of `shape`, one for each call."""
-
-    name: str
-    shape: tuple[int, int]
-    starts: list[tuple[int, int]]
-    count: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
-
-    @property
-    def elements(self) -> int:
-        return self.count[0] * self.count[1]
-
-
-def _pieces(quick: bool) -> list[_Pieces]:
-    """Return them in the sizes of what programs do: few calls suffice, the pieces are many."""
-    rows, points = (2_000, 50_000) if quick else (30_000, 1_000_000)
-    tall, few = (500 if quick else 2_000), rows // 10
-
-    def first(count: int) -> list[tuple[int, int]]:
-        return [(row, 0) for row in range(count)]
-
-    columns, spread = [(0, column) for column in range(3)], [(0, 512 * at) for at in range(8)]
-    second = f"every second of {2 * points:,} integers"
-    return [
-        _Pieces(f"{rows:,} rows of 8 B", (rows, 2), first(rows), (1, 2)),
-        _Pieces(f"{rows:,} rows of 8 B, 8 B between", (rows, 4), first(rows), (1, 2)),
-        _Pieces(f"{few:,} rows of 4 KiB", (few, 1024), first(few), (1, 1024)),
-        _Pieces(f"{points:,} x 3, one column a call", (points, 3), columns, (points, 1)),
-        _Pieces(second, (1, 2 * points), [(0, 0)], (1, points), (1, 2)),
-        _Pieces(f"8 columns of {tall:,} x 4,096", (tall, 4096), spread, (tall, 1)),
-    ]
-
-
-@benchmark("Small pieces through the driver", size="32MiB", quick_size="2MiB", needs_gpu=False)
-def vfd_small(run: Run) -> None:
-    """Move contiguous data in host memory, of which HDF5's own driver sieves reads."""
-    ways_of.prepare(with_gpu=False)
-    path = run.folder / "hdf5-small.h5"
-    for pieces in _pieces(run.quick):
-        for verb in ("written", "read"):
-            count, group = len(pieces.starts), f"{pieces.name}, {verb}"
-            act = partial(_move, path, pieces, write=verb == "written")
-            alone = Contestant("ctypes", "", count, partial(_call_nothing, pieces))
-            entered = [*_of_drivers(act, count), alone]
-            raced = run.race(entered, "us", group=group, rounds=9)
-            ours, theirs, calls = raced
-            for row in (ours, theirs):
-                # What is left of a short run may be less than the noise, and even negative.
-                row.seconds = [max(seconds - (calls.median or 0), 1e-9) for seconds in row.seconds]
-            run.keep([ours, theirs], raced)
-            times = theirs.better_than(ours)
-            run.target(f"{group}, time against sec2", 1.1, times, at_most=True)
-    path.unlink(missing_ok=True)
-
-
 def _move(path: Path, pieces: _Pieces, driver: Driver, *, write: bool) -> None:
     """Write all pieces, or read and check what was written before."""
     hdf5 = library()
-    values = np.arange(1, pieces.elements + 1, dtype=np.int32)
+    elements = pieces.count[0] * pieces.count[1]
+    values = np.arange(1, elements + 1, dtype=np.int32)
     held = values if write else np.zeros_like(values)
     space = hdf5.H5Screate_simple(2, numbers(*pieces.shape), None)
-    memory = hdf5.H5Screate_simple(1, numbers(pieces.elements), None)
+    memory = hdf5.H5Screate_simple(1, numbers(elements), None)
+    creation = hdf5.H5Pcreate(hdf5.dataset_create)
+    if pieces.chunk:
+        hdf5.H5Pset_chunk(creation, 2, numbers(*pieces.chunk))
     with _open(path, driver, new=write) as file:
         if write:
-            dataset = hdf5.H5Dcreate2(file, b"x", hdf5.integers, space, 0, 0, 0)
+            dataset = hdf5.H5Dcreate2(file, b"x", hdf5.integers, space, 0, creation, 0)
         else:
             dataset = hdf5.H5Dopen2(file, b"x", 0)
         move = hdf5.H5Dwrite if write else hdf5.H5Dread
-        arguments = (dataset, hdf5.integers, memory, space, 0, held.ctypes.data)
-        _call(pieces, hdf5.H5Sselect_hyperslab, space, move, arguments)
+        # Chunks are moved whole: HDF5 takes long to match their rows to memory of one dimension.
+        spaces = (0, 0) if pieces.chunk else (memory, space)
+        arguments = (dataset, hdf5.integers, *spaces, 0, held.ctypes.data)
+        pieces.call(hdf5.H5Sselect_hyperslab, space, move, arguments)
         hdf5.H5Dclose(dataset)
+    hdf5.H5Pclose(creation)
     hdf5.H5Sclose(memory)
     hdf5.H5Sclose(space)
     if not write and not np.array_equal(held, values):
         raise AssertionError("wrong values")
-
-
-def _call(pieces: _Pieces, select: Any, space: int, move: Any, arguments: tuple[int, ...]) -> None:
-    stride, count = numbers(*pieces.stride), numbers(*pieces.count)
-    starts = [numbers(*start) for start in pieces.starts]
-    for start in starts:
-        select(space, 0, start, stride, count, None)
-        move(*arguments)
-
-
-def _call_nothing(pieces: _Pieces) -> None:
-    """Make the calls with functions that do nothing: Python takes longer for a call than HDF5."""
-    hdf5 = library()
-    _call(pieces, hdf5.idle("H5Sselect_hyperslab"), 0, hdf5.idle("H5Dwrite"), (0,) * 6)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import penstock as ps
-from penstock.bench import native
-from penstock.bench.expected import Expected
 from penstock.bench.files import DATASET
 from penstock.bench.hdf5_files import ITEM, Values, array, compressed, create
 from penstock.bench.measure import Contestant
 from penstock.units import size_in_words
 
+from .beside import contestant
 from .run import Run, benchmark, worst
 
 _CORES = 2
@@ -26,7 +26,6 @@ _SMALL = (1 << 20, 64 << 10, 4 << 10)
 _PER_RUN = 32 << 20
 _MOST_DATASETS = 2000
 """The most small datasets that a run reads, one after the other."""
-_LAYOUTS = ("contiguous", "chunked")
 
 
 @benchmark(
@@ -40,98 +39,81 @@ def hdf5_host(run: Run) -> None:
         os.execv(sys.executable, [sys.executable, "-m", "benches", *sys.argv[1:]])
     gzip = compressed(run.folder, run.size, _CHUNK, "gzip")
     with ps.File(gzip.path) as file:
-        pair = _by_name(file, [DATASET], gzip.expected)
+        pair = _by_name(file, [DATASET], gzip.expected.values)
         ours, theirs = run.race(pair, group="gzip, chunks of 256 KiB")
     text = "gzip to the host on 2 cores, against h5py"
     run.target(text, 1.8, ours.better_than(theirs))
 
     sizes = (run.size, *_SMALL)
     per_run = 1 << 20 if run.quick else _PER_RUN
+    values = {size: _values(size, per_run) for size in sizes}
     path = run.folder / f"hdf5-host-{run.size}.h5"
-    fill = partial(_fill, sizes=sizes, per_run=per_run)
+
+    def fill(file: Any) -> None:
+        for size, arrays in values.items():
+            chunks = (min(size // 4, _CHUNK) // ITEM,)
+            for number, data in enumerate(arrays):
+                file.create_dataset(f"contiguous/{size}/{number}", data=data)
+                file.create_dataset(f"chunked/{size}/{number}", data=data, chunks=chunks)
+
     create(path, 2 * (run.size + per_run * len(_SMALL)), fill)
     ratios = []
-
-    def compare(pair: list[Contestant], group: str) -> None:
-        ours, theirs = run.race(pair, group=group)
-        ratios.append(ours.better_than(theirs))
-
     with ps.File(path) as file:
-        for size in sizes:
-            names, last = range(_datasets(size, per_run)), Expected(_values(size, per_run)[-1])
-            for layout in _LAYOUTS:
-                pair = _by_name(file, [f"{layout}/{size}/{name}" for name in names], last)
-                compare(pair, f"{layout}, {size_in_words(size)}")
+        for size, arrays in values.items():
+            names = [f"{size}/{number}" for number in range(len(arrays))]
+            pairs = {
+                layout: _by_name(file, [f"{layout}/{name}" for name in names], arrays[-1])
+                for layout in ("contiguous", "chunked")
+            }
+            last = file[f"contiguous/{names[-1]}"]
             if size in _SMALL:
-                pair = _again(file, f"contiguous/{size}/{names[-1]}", last, len(names))
-                compare(pair, f"contiguous, {size_in_words(size)}, again and again")
+                pairs["again and again"] = _again(last, arrays[-1], len(names))
+            for layout, pair in pairs.items():
+                group = f"{layout}, {size_in_words(size)}"
+                if layout == "again and again":
+                    group = f"contiguous, {size_in_words(size)}, {layout}"
+                ours, theirs = run.race(pair, group=group)
+                ratios.append(ours.better_than(theirs))
     text = "Uncompressed to the host on 2 cores, against h5py, at the worst"
     run.target(text, 1, worst(ratios))
 
 
-def _datasets(size: int, per_run: int) -> int:
-    return max(min(per_run // size, _MOST_DATASETS), 1)
-
-
 def _values(size: int, per_run: int) -> Values:
     """Return an array with a row for each dataset of a size."""
-    count = _datasets(size, per_run)
+    count = max(min(per_run // size, _MOST_DATASETS), 1)
     return array((count, size // ITEM))
 
 
-def _fill(file: Any, sizes: tuple[int, ...], per_run: int) -> None:
-    for size in sizes:
-        chunks = (min(size // 4, _CHUNK) // ITEM,)
-        for number, values in enumerate(_values(size, per_run)):
-            file.create_dataset(f"contiguous/{size}/{number}", data=values)
-            file.create_dataset(f"chunked/{size}/{number}", data=values, chunks=chunks)
-
-
-def _by_name(file: ps.File, names: list[str], last: Expected) -> list[Contestant]:
+def _by_name(file: ps.File, names: list[str], last: np.ndarray) -> list[Contestant]:
     """Have both look up and read all datasets of an open file, each into a new array.
 
     HDF5's chunk cache is freed with the dataset, so it helps neither.
     """
     plain = file.h5py
-
-    def penstock() -> Any:
-        for name in names:
-            found = file[name].read()
-        return found
-
-    def h5py() -> Any:
-        for name in names:
-            found = plain[name][()]
-        return found
-
-    return _pair("file[name]", penstock, h5py, last, len(names))
+    ways = {".read()": lambda name: file[name].read(), "[()]": lambda name: plain[name][()]}
+    return _pair("file[name]", ways, names, last)
 
 
-def _again(file: ps.File, name: str, last: Expected, times: int) -> list[Contestant]:
+def _again(dataset: Any, last: np.ndarray, times: int) -> list[Contestant]:
     """Have both read one open dataset repeatedly: the cost of a call besides HDF5's own work."""
-    dataset = file[name]
     plain = dataset.h5py
-
-    def penstock() -> Any:
-        for _ in range(times):
-            found = dataset.read()
-        return found
-
-    def h5py() -> Any:
-        for _ in range(times):
-            found = plain[()]
-        return found
-
-    return _pair("dataset", penstock, h5py, last, times)
+    ways = {".read()": lambda _: dataset.read(), "[()]": lambda _: plain[()]}
+    return _pair("dataset", ways, range(times), last)
 
 
 def _pair(
-    what: str, penstock: Callable[[], Any], h5py: Callable[[], Any], last: Expected, times: int
+    what: str, ways: dict[str, Callable[[Any], Any]], calls: Sequence[Any], last: np.ndarray
 ) -> list[Contestant]:
-    amount, check = last.values.nbytes * times, last.check
+    def run(read: Callable[[Any], Any]) -> Any:
+        for call in calls:
+            found = read(call)
+        return found
+
     return [
-        Contestant("Penstock", f"{what}.read()", amount, penstock, check=check, detail=native.last),
-        Contestant("h5py", f"{what}[()]", amount, h5py, check=check),
+        contestant(
+            name, f"{what}{how}", last, last.nbytes * len(calls), lambda read=read: run(read)
+        )
+        for name, (how, read) in zip(("Penstock", "h5py"), ways.items(), strict=True)
     ]
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from penstock.bench import hdf5
-from penstock.bench.expected import Expected
 from penstock.bench.files import DATASET
 from penstock.bench.hdf5_files import ITEM, Dataset, array, compressed, create, need_plugin
 from penstock.bench.measure import Contestant, absent
 from penstock.bench.peers import libdeflate, nvcomp
+from penstock.bench.verify import Expected
 from penstock.units import size_in_words
 
 from .run import Run, benchmark, fastest
@@ -29,7 +29,7 @@ def hdf5_gzip(run: Run) -> None:
     for chunk in _SMALL_CHUNKS:
         group = size_in_words(chunk)
         data = compressed(run.folder, run.size, chunk, "gzip")
-        ours, *decoders = _by_decoder(data)
+        ours, *decoders = hdf5.by_decoder(data, "default options")
         opened = hdf5.penstock(data.path, data.expected, "file open already", opened=True)
         peers = _peers_of_gzip(data, (1, 8), share=16)
         rows = run.race([ours, opened, *decoders, *peers], group=group)
@@ -44,7 +44,9 @@ def hdf5_gzip(run: Run) -> None:
 @benchmark("Few large chunks of gzip to the GPU", size="512MiB", quick_size="8MiB")
 def hdf5_few(run: Run) -> None:
     data = compressed(run.folder, run.size, 4 << 20, "gzip")
-    rows = run.race([*_by_decoder(data), *_peers_of_gzip(data, (8,), share=8)])
+    rows = run.race(
+        [*hdf5.by_decoder(data, "default options"), *_peers_of_gzip(data, (8,), share=8)]
+    )
     run.target("128 chunks of 4 MiB, against h5py", 25, rows[0].better_than(rows[-1]))
 
 
@@ -60,19 +62,12 @@ def hdf5_codecs(run: Run) -> None:
             seen = None
         else:
             data = compressed(run.folder, run.size, 256 << 10, codec)
-            entered = [*_by_decoder(data), hdf5.h5py_part(data, 8, peer=peer)]
+            entered = [
+                *hdf5.by_decoder(data, "default options"),
+                hdf5.h5py_part(data, 8, peer=peer),
+            ]
             seen = run.race(entered, group=title)[0].value
         run.target(f"{title} to the GPU, decoded", 10, seen, "GB/s")
-
-
-def _by_decoder(data: Dataset) -> list[Contestant]:
-    return [
-        hdf5.penstock(data.path, data.expected, "default options"),
-        *(
-            hdf5.penstock(data.path, data.expected, f"decode={side}", decode=side)
-            for side in ("cpu", "gpu")
-        ),
-    ]
 
 
 def _peers_of_gzip(data: Dataset, threads: tuple[int, ...], share: int) -> list[Contestant]:
@@ -101,12 +96,11 @@ def hdf5_plain(run: Run) -> None:
     for number, (setting, (shape, chunks)) in enumerate(layouts.items()):
         path = run.folder / f"hdf5-plain-{number}-{run.size}.h5"
         values = array(shape)
-        options = {"data": values, "chunks": chunks}
-        create(
-            path,
-            values.nbytes,
-            lambda file, options=options: file.create_dataset(DATASET, **options),  # type: ignore[misc]
-        )
+
+        def fill(file: Any, values: Any = values, chunks: Any = chunks) -> None:
+            file.create_dataset(DATASET, data=values, chunks=chunks)
+
+        create(path, values.nbytes, fill)
         expected = Expected(values)
         ours.append(hdf5.penstock(path, expected, setting))
         rows = max(shape[0] // 4, 1)
@@ -144,12 +138,8 @@ def hdf5_strided(run: Run) -> None:
         wanted = Expected(np.ascontiguousarray(values[dataset][part]))
         for layout in ("contiguous", "chunked"):
             name, group = f"{dataset}, {layout}", f"{title}, {layout}"
-            ours, theirs = run.race(
-                [
-                    hdf5.penstock(path, wanted, "default options", part, name=name),
-                    hdf5.h5py_to_gpu(path, wanted, "", part, name=name),
-                ],
-                group=group,
-            )
+            one = hdf5.penstock(path, wanted, "default options", part, name=name)
+            other = hdf5.h5py_to_gpu(path, wanted, "", part, name=name)
+            ours, theirs = run.race([one, other], group=group)
             if is_promised:
                 run.target(f"To the GPU, {group}, against h5py", 10, ours.better_than(theirs))

@@ -17,11 +17,11 @@ import numpy as np
 
 import penstock as ps
 from penstock.bench import gpu, native
-from penstock.bench.expected import Expected
 from penstock.bench.figures import Figure, Panel
 from penstock.bench.files import DATASET
 from penstock.bench.hdf5_files import ITEM, PERIOD, Dataset, compressed, create, field
 from penstock.bench.measure import ROUNDS, Contestant, Row
+from penstock.bench.verify import Expected
 from penstock.units import size_in_words
 
 from .run import Run, benchmark
@@ -57,17 +57,18 @@ def hdf5_sizes(run: Run) -> None:
         "chunked": compressed(run.folder, length, _CHUNK, "none"),
         "gzip": compressed(run.folder, length, _CHUNK, "gzip"),
     }
+    ticks = [size_in_words(size) for size in sizes]
     panels = []
     for place in ("host", *(["GPU"] if ps.devices() else [])):
-        panel = Panel(f"into {place} memory", [size_in_words(size) for size in sizes], {}, {})
+        panel = Panel(f"into {place} memory", ticks, {}, {})
         for layout, data in layouts.items():
             best = _over_sizes(run, place, layout, data, sizes)
             _targets(run, place, layout, dict(zip(sizes, best, strict=True)))
             panel.series[f"Penstock, {layout}"] = [ours.value for ours, _ in best]
             panel.overlay[f"{_PEER}, {layout}"] = [theirs.value for _, theirs in best]
         panels.append(panel)
-    title = "Slices of cached datasets"
-    figure = Figure("slices", title, "size of a slice", "time, µs", panels, "lines", "log")
+    axes = ("size of a slice", "time, µs")
+    figure = Figure("slices", "Slices of cached datasets", *axes, panels, "lines", "log")
     run.session.figures.append(figure)
 
 
@@ -87,25 +88,24 @@ def _contiguous(folder: Path, nbytes: int) -> Dataset:
 
 
 def _over_sizes(run: Run, place: str, layout: str, data: Dataset, sizes: list[int]) -> list[Best]:
-    expected = data.expected.values
     best = []
     with ps.File(data.path) as file:
         for size in sizes:
             calls = max(min(_PER_RUN // size, 20 if run.quick else _MOST_CALLS), 1)
             ways = (_to_host if place == "host" else _to_gpu)(file[DATASET], size // ITEM)
             contestants = [
-                _contestant(way, expected, size // ITEM, calls, turn / len(ways))
+                _contestant(way, data.expected.values, size // ITEM, calls, turn / len(ways))
                 for turn, way in enumerate(ways)
             ]
             rounds = ROUNDS * (3 if size < _SETTLED else 1)
             group = f"{place}: {layout}, {size_in_words(size)}"
             rows = run.race(contestants, "us", rounds=rounds, group=group)
-            ours = [row for row in rows if row.name != _PEER]
-            theirs = [row for row in rows if row.name == _PEER]
-            best.append((_best(ours), _best(theirs)))
+            sides = [[row for row in rows if (row.name == _PEER) == is_peer] for is_peer in (0, 1)]
+            first, second = (min(side, key=lambda row: row.value or 1e99) for side in sides)
+            best.append((first, second))
             # A way of Penstock's that fails is to be seen, even if another one works.
-            failed = [row for row in ours if row.error and row is not best[-1][0]]
-            run.keep([*best[-1], *failed], rows)
+            failed = [row for row in sides[0] if row.error and row is not first]
+            run.keep([first, second, *failed], rows)
     return best
 
 
@@ -136,31 +136,27 @@ def _to_gpu(dataset: Any, count: int) -> list[Way]:
     pageable = np.empty(count, np.float32)
     pinned = gpu.Pinned(count * ITEM)
 
-    def copy(host: np.ndarray[Any, Any]) -> Any:
+    def copy(host: np.ndarray) -> Any:
         if gpu.torch:
             return out.copy_(gpu.torch.from_numpy(host))
         gpu.put(gpu.address_of(out), host)
         return out
 
-    def through(room: np.ndarray[Any, Any], part: slice) -> Any:
+    def through(room: np.ndarray, part: slice) -> Any:
         theirs.read_direct(room, part)
         return copy(room)
 
-    def through_pinned(part: slice) -> Any:
-        return through(pinned.array.view(np.float32), part)
-
     by = f"then {gpu.COPIED_BY}"
+    locked = pinned.array.view(np.float32)
     return [
         ("Penstock", "read(out=)", lambda part: dataset.read(part, out=out), out),
         (_PEER, f"dataset[...], {by}", lambda part: copy(theirs[part]), out),
         (_PEER, f"read_direct, {by}", partial(through, pageable), out),
-        (_PEER, f"read_direct, pinned, {by}", through_pinned, out),
+        (_PEER, f"read_direct, pinned, {by}", partial(through, locked), out),
     ]
 
 
-def _contestant(
-    way: Way, expected: np.ndarray[Any, Any], count: int, calls: int, first: float
-) -> Contestant:
+def _contestant(way: Way, expected: np.ndarray, count: int, calls: int, first: float) -> Contestant:
     """Return a contestant whose runs go on through the dataset, from a place of its own.
 
     ``first`` is this place as a fraction of the dataset, so that no contestant reads chunks that
@@ -173,10 +169,8 @@ def _contestant(
 
     def before() -> None:
         nonlocal at
-        parts[:] = [
-            slice(number * count, (number + 1) * count)
-            for number in ((at + call) % places for call in range(calls))
-        ]
+        numbers = [(at + call) % places for call in range(calls)]
+        parts[:] = [slice(number * count, (number + 1) * count) for number in numbers]
         at += calls
 
     def run() -> Any:
@@ -191,20 +185,8 @@ def _contestant(
         if out is not None:
             Expected(expected[:count]).poison(out)
 
-    return Contestant(
-        name,
-        setting,
-        calls,
-        run,
-        before=before,
-        poison=poison,
-        verify=verify,
-        detail=native.last if name == "Penstock" else str,
-    )
-
-
-def _best(rows: list[Row]) -> Row:
-    return min(rows, key=lambda row: row.value or float("inf"))
+    detail = native.last if name == "Penstock" else str
+    return Contestant(name, setting, calls, run, before, poison, verify=verify, detail=detail)
 
 
 def _targets(run: Run, place: str, layout: str, best: dict[int, Best]) -> None:

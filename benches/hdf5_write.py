@@ -31,13 +31,21 @@ def hdf5_write(run: Run) -> None:
     few = gpu.to_gpu(values[: values.size // 16])
     path = run.folder / "hdf5-written.h5"
 
+    def made(name: str, setting: str, run: Callable[[], None], values: Values) -> Contestant:
+        # Each run writes a new file, and pages of the last one must not still be written back.
+        remove, check = partial(path.unlink, missing_ok=True), partial(_check, path, values)
+        keys = {"check": check, "after": remove}
+        return Contestant(name, setting, values.nbytes, run, remove, **keys)
+
     def ours(filters: dict[str, Any], **options: Any) -> Contestant:
         def write() -> None:
             with ps.options(durable=False, **options), ps.File(path, "w") as file:
                 file.create(DATASET, data=data, **filters)
 
         setting = ", ".join(f"{key}={value}" for key, value in options.items())
-        return _contestant("Penstock", setting or "default options", path, values, write)
+        one = made("Penstock", setting or "default options", write, values)
+        one.detail = native.last
+        return one
 
     def theirs(filters: dict[str, Any], source: Any) -> Contestant:
         def write() -> None:
@@ -46,7 +54,7 @@ def hdf5_write(run: Run) -> None:
 
         count = source.shape[0]
         setting = f"{gpu.COPIED_BY}; {size_in_words(count * ITEM)}"
-        return _contestant("h5py", setting, path, values[:count], write)
+        return made("h5py", setting, write, values[:count])
 
     gzip: dict[str, Any] = {**_CHUNKS, **_GZIP}
     sides = [ours(gzip, decode=side) for side in ("cpu", "gpu")]
@@ -55,23 +63,6 @@ def hdf5_write(run: Run) -> None:
     run.target(text, 20, rows[0].better_than(rows[-1]))
     for group, layout in (("chunks of 1 MiB", _CHUNKS), ("contiguous", {})):
         run.race([ours(layout), theirs(layout, data)], group=group)
-
-
-def _contestant(
-    name: str, setting: str, path: Path, values: Values, run: Callable[[], None]
-) -> Contestant:
-    # Each run writes a new file, and pages of the last one must not still be written back.
-    remove = partial(path.unlink, missing_ok=True)
-    return Contestant(
-        name,
-        setting,
-        values.nbytes,
-        run,
-        before=remove,
-        check=partial(_check, path, values),
-        after=remove,
-        detail=native.last if name == "Penstock" else str,
-    )
 
 
 def _check(path: Path, values: Values, _: object) -> None:

@@ -1,8 +1,8 @@
 """The names of the benchmarks, by the module that defines them, in the order of the documents.
 
-The other modules define none: ``run`` is what a benchmark is, ``daily_cases`` and
-``daily_gpu_cases`` have the cases of ``daily``, ``compare`` compares two builds, ``documents``
-writes results as pages, and ``tuned`` measures a profile of ``penstock tune``.
+The other modules define none: ``run`` is what a benchmark is, ``beside`` has pairs of reads,
+``daily_cases`` and ``daily_gpu_cases`` are those of ``daily``, ``compare`` compares two builds, and
+``documents`` writes results as pages.
 """
 
 MODULES = {

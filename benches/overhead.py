@@ -15,7 +15,7 @@ from cffi import FFI
 from penstock._native import NULL, lib, pointer
 from penstock.bench import gpu, native, verify
 from penstock.bench.files import DataFile, data_file, warm
-from penstock.bench.measure import ROUNDS, Contestant, Row
+from penstock.bench.measure import ROUNDS, Contestant, Row, nothing
 from penstock.bench.peers import kvikio
 from penstock.bench.peers.kvikio import Setting
 
@@ -45,7 +45,6 @@ def _small_reads_to_host(run: Run, file: DataFile, calls: int) -> list[Row]:
     descriptor = os.open(file.path, os.O_RDONLY)
     memory = np.zeros(_SMALL, np.uint8)
     address = memory.__array_interface__["data"][0]
-    opened = native.OpenFile(file.path)
     at = file.offset
 
     def check(_: object) -> None:
@@ -70,23 +69,18 @@ def _small_reads_to_host(run: Run, file: DataFile, calls: int) -> list[Row]:
             if read(descriptor, buffers, at) != _SMALL:
                 raise OSError("preadv")
 
-    def contestant(name: str, setting: str, timed: Any) -> Contestant:
-        poison = partial(memory.fill, 0)
-        return Contestant(name, setting, calls, timed, poison=poison, check=check)
-
+    ways = [("Penstock", "penstock_read, cffi", penstock), ("pread", "cffi", pread)]
+    ways.append(("os.preadv", "Python", preadv))
+    poison = partial(memory.fill, 0)
+    entered = [
+        Contestant(name, setting, calls, timed, poison=poison, check=check)
+        for name, setting, timed in ways
+    ]
     try:
-        return run.race(
-            [
-                contestant("Penstock", "penstock_read, cffi", penstock),
-                contestant("pread", "cffi", pread),
-                contestant("os.preadv", "Python", preadv),
-            ],
-            "us",
-            group="4 KiB to the host",
-        )
+        with native.OpenFile(file.path) as opened:
+            return run.race(entered, "us", group="4 KiB to the host")
     finally:
         os.close(descriptor)
-        opened.close()
 
 
 def _small_reads_to_gpu(run: Run, file: DataFile, calls: int) -> None:
@@ -104,11 +98,9 @@ def _small_reads_to_gpu(run: Run, file: DataFile, calls: int) -> None:
         for _ in range(calls):
             read(part, _SMALL, at).get()
 
-    ours = Contestant("Penstock", "penstock_read, cffi", calls, penstock)
-    theirs = Contestant("KvikIO", "pread().get()", calls, by_kvikio)
-    theirs.before = reader.prepare(Setting(1))
-    for contestant in (ours, theirs):
-        contestant.poison, contestant.check = poison, check
+    before = reader.prepare(Setting(1))
+    ours = Contestant("Penstock", "penstock_read, cffi", calls, penstock, nothing, poison, check)
+    theirs = Contestant("KvikIO", "pread().get()", calls, by_kvikio, before, poison, check)
     run.race([ours, theirs], "us", group="4 KiB to the GPU")
 
 

@@ -37,6 +37,9 @@ _CHECKED = 64 << 20
 _WANTED = {4 << 10: 3.0, 64 << 10: 2.0, 1 << 20: 1.5}
 
 
+Bring = Callable[[], None]
+
+
 @benchmark("Link between pinned host memory and the GPU", size="8GiB", quick_size="16MiB")
 def link(run: Run) -> None:
     """Measure the upper limit of all others."""
@@ -48,27 +51,26 @@ def link(run: Run) -> None:
 def cached_read(run: Run) -> None:
     file = data_file(run.folder, run.size)
     warm(file)
-    buffer = gpu.Buffer(run.size)
-    reader = kvikio.Reader(file, buffer)
+    reader = kvikio.Reader(file, gpu.Buffer(run.size))
+    buffer = reader.buffer
     counts = kvikio.THREADS[1:3] if run.quick else kvikio.THREADS[1:]
     settings = [Setting(count, task_size=size) for size in (None, 16 << 20) for count in counts]
     # NumPy and h5py read less: they copy by one thread, whose rate does not depend on the length.
     part = replace(file, nbytes=file.nbytes // 4)
-    rows = run.race(
+    limit, default, one_thread, *others = run.race(
         [
             _link(buffer, file.nbytes),
             _penstock(file, buffer, "default options"),
             _penstock(file, buffer, "threads=1", threads=1),
             _kvikio(reader, file, Setting(1)),
             *run.best([_kvikio(reader, file, setting) for setting in settings]),
-            _numpy(part),
-            _h5py(part),
+            _copied("np.fromfile", "", part, partial(_from_file, part)),
+            _copied("h5py", "contiguous dataset, ", part, partial(_by_h5py, part)),
         ]
     )
-    limit, default, one_thread = rows[:3]
     ratio = default.better_than(limit)
     run.target("Cached read, default options, share of the link", 0.95, ratio, "")
-    ratio = default.better_than(fastest(rows, "KvikIO"))
+    ratio = default.better_than(fastest(others, "KvikIO"))
     run.target("Cached read, default options, against KvikIO", 1, ratio)
     run.target("Cached read with one thread", 30, one_thread.value, "GB/s")
 
@@ -77,17 +79,16 @@ def cached_read(run: Run) -> None:
 def cold_read(run: Run) -> None:
     """Compare with the disk's own rate: with plain reads into reused host memory, without a GPU."""
     file = data_file(run.folder, run.size)
-    buffer = gpu.Buffer(file.nbytes)
     screened = replace(file, nbytes=min(file.nbytes, _SCREENED))
-    reader = kvikio.Reader(file, buffer)
-    counts = [1, 4] if run.quick else [1, 2, 4, 8, 16]
-    blocks = (1 << 20,) if run.quick else (1 << 20, 4 << 20, 16 << 20)
+    reader = kvikio.Reader(file, gpu.Buffer(file.nbytes))
 
     def best(make: Callable[..., Contestant], settings: list[Any], keep: int) -> list[Contestant]:
         made = {setting: make(screened, setting) for setting in settings}
         found = run.best(list(made.values()), keep=keep, warm_up=False)
         return [make(file, setting) for setting in settings if made[setting] in found]
 
+    counts = [1, 4] if run.quick else [1, 2, 4, 8, 16]
+    blocks = (1 << 20,) if run.quick else (1 << 20, 4 << 20, 16 << 20)
     raw = best(_raw, list(itertools.product(counts, blocks)), 2)
     counts = [4] if run.quick else [1, 4, 8, 16]
     settings = [
@@ -95,10 +96,10 @@ def cold_read(run: Run) -> None:
     ]
     theirs = best(partial(_kvikio, reader, is_cold=True), settings, 1)
     # NumPy reads only a part of the file: one thread that waits for a disk is slow.
-    part = replace(file, nbytes=max(file.nbytes // 4, 1))
-    dropped = partial(drop, file)
-    ours = _penstock(file, buffer, "default options", before=dropped)
-    rows = run.race([ours, *raw, *theirs, _numpy(part, dropped)])
+    part, dropped = replace(file, nbytes=max(file.nbytes // 4, 1)), partial(drop, file)
+    ours = _penstock(file, reader.buffer, "default options", before=dropped)
+    numpy = _copied("np.fromfile", "", part, partial(_from_file, part), dropped)
+    rows = run.race([ours, *raw, *theirs, numpy])
     ratio = rows[0].better_than(fastest(rows, "O_DIRECT"))
     run.target("Cold read, share of the best raw O_DIRECT rate", 0.95, ratio, "")
     run.target("Cold read, against KvikIO", 1, rows[0].better_than(fastest(rows, "KvikIO")))
@@ -122,11 +123,18 @@ def sizes(run: Run) -> None:
 
 @benchmark("Random reads of a cached file", size="8GiB", quick_size="16MiB")
 def random_read(run: Run) -> None:
-    """Read at 2,000 random places, as one vectored request."""
+    """Read at 2,000 random places, as one vectored request.
+
+    KvikIO has no vectored call, so it gets a future per read. It is tried with and without its
+    shortcut, which serves reads below ``gds_threshold`` (16 KiB by default) on the calling thread.
+    """
     file = data_file(run.folder, run.size)
     warm(file)
     count = 50 if run.quick else _COUNT
     buffer = gpu.Buffer(count * max(_WANTED))
+    reader = kvikio.Reader(file, buffer)
+    threads = (4,) if run.quick else (1, 4, 8, 16)
+    settings = [Setting(n, gds_threshold=least) for least in (None, 1) for n in threads]
     for length, wanted in _WANTED.items():
         group = size_in_words(length)
         starts = np.random.default_rng(length).integers(0, file.nbytes // length, count) * length
@@ -134,14 +142,39 @@ def random_read(run: Run) -> None:
             Place(index * length, file.offset + int(start), length)
             for index, start in enumerate(starts)
         ]
-        theirs = _futures(run, file, buffer, places, group)
-        ours = [
-            _vectored(file, buffer, places, "default options"),
-            _vectored(file, buffer, places, "threads=16", threads=16),
+        # As many of the reads, evenly spread, as can be checked quickly.
+        checked = places[:: max(1, count * length // _CHECKED)]
+        check = {
+            "poison": verify.poisoner(buffer.address, checked),
+            "check": verify.checker(file.path, checked, buffer.address),
+        }
+        futures = [(p.in_file, length, buffer.part(length, p.in_memory)) for p in places]
+        many = partial(reader.read_many, futures)
+        theirs = [
+            Contestant("KvikIO", str(each), count, many, reader.prepare(each), **check)
+            for each in settings
         ]
-        rows = run.race([*ours, *theirs], "kIOPS", group=group)
-        best = max(rows[2:], key=lambda row: row.value or 0)
-        run.target(f"Random {group} reads, against KvikIO", wanted, rows[0].better_than(best))
+        ranges = native.ranges([(p.in_file, length, buffer.address + p.in_memory) for p in places])
+        ours = [
+            _vectored(file, ranges, "default options", check),
+            _vectored(file, ranges, "threads=16", check, threads=16),
+        ]
+        best = run.best(theirs, "kIOPS", keep=2, group=group)
+        rows = run.race([*ours, *best], "kIOPS", group=group)
+        fast = max(rows[2:], key=lambda row: row.value or 0)
+        run.target(f"Random {group} reads, against KvikIO", wanted, rows[0].better_than(fast))
+
+
+def _vectored(
+    file: DataFile, ranges: Any, setting: str, check: dict[str, Any], **options: Any
+) -> Contestant:
+    opened = native.OpenFile(file.path, **options)
+    run = partial(opened.read_ranges, ranges)
+
+    def detail() -> str:
+        return f"{opened.describe()}; {opened.report.copies} copies"
+
+    return Contestant("Penstock", setting, len(ranges), run, detail=detail, **check)
 
 
 def _link(buffer: gpu.Buffer, nbytes: int, *, to_device: bool = True) -> Contestant:
@@ -166,23 +199,14 @@ def _link(buffer: gpu.Buffer, nbytes: int, *, to_device: bool = True) -> Contest
 
 
 def _reading(
-    name: str,
-    setting: str,
-    part: DataFile,
-    buffer: gpu.Buffer,
-    run: Callable[[], object],
-    **more: Any,
+    name: str, setting: str, part: DataFile, buffer: gpu.Buffer, run: Any, **more: Any
 ) -> Contestant:
     poison, check = verify.reading(part, part.nbytes, buffer.address)
     return Contestant(name, setting, part.nbytes, run, poison=poison, check=check, **more)
 
 
 def _penstock(
-    file: DataFile,
-    buffer: gpu.Buffer,
-    setting: str,
-    before: Callable[[], None] = nothing,
-    **options: Any,
+    file: DataFile, buffer: gpu.Buffer, setting: str, before: Bring = nothing, **options: Any
 ) -> Contestant:
     out = buffer.view(file.nbytes)
     run = partial(ps.load, file.path, offset=file.offset, out=out, **options)
@@ -199,57 +223,49 @@ def _kvikio(
     return _reading("KvikIO", str(setting), part, reader.buffer, run, before=before)
 
 
-def _numpy(part: DataFile, before: Callable[[], None] = nothing) -> Contestant:
-    def read() -> Any:
-        return np.fromfile(part.path, np.uint8, part.nbytes, offset=part.offset)
-
-    return _copied("np.fromfile", "", part, read, before)
+def _from_file(part: DataFile) -> Any:
+    return np.fromfile(part.path, np.uint8, part.nbytes, offset=part.offset)
 
 
-def _h5py(part: DataFile) -> Contestant:
-    def read() -> Any:
-        with h5py.File(part.path, "r") as opened:
-            return opened[DATASET][: part.nbytes]
-
-    return _copied("h5py", "contiguous dataset, ", part, read, nothing)
+def _by_h5py(part: DataFile) -> Any:
+    with h5py.File(part.path, "r") as opened:
+        return opened[DATASET][: part.nbytes]
 
 
 def _copied(
-    name: str, setting: str, part: DataFile, read: Callable[[], Any], before: Callable[[], None]
+    name: str, setting: str, part: DataFile, read: Callable[[], Any], before: Bring = nothing
 ) -> Contestant:
     """Return a contestant that reads to the host and copies."""
     setting = f"{setting}then {gpu.COPIED_BY}; {size_in_words(part.nbytes)}"
     check = verify.checker(part.path, verify.windows(part.nbytes, part.offset))
-    return Contestant(
-        name, setting, part.nbytes, lambda: gpu.to_gpu(read()), before=before, check=check
-    )
+    return Contestant(name, setting, part.nbytes, lambda: gpu.to_gpu(read()), before, check=check)
 
 
 def _raw(part: DataFile, setting: tuple[int, int]) -> Contestant:
-    count, block = setting
-    words = f"{count} thread{'s' if count > 1 else ''}, block {block >> 20} MiB, to the host"
-    run = partial(_read_raw, part, count, block)
-    return Contestant("O_DIRECT", words, part.nbytes, run, before=partial(drop, part))
+    """Return plain reads with O_DIRECT, by a number of threads and in blocks."""
+    threads, block = setting
+    blocks = -(-part.nbytes // block)
 
+    def run() -> None:
+        descriptor = os.open(part.path, os.O_RDONLY | os.O_DIRECT)
+        number = itertools.count()  # next() on it is atomic
 
-def _read_raw(file: DataFile, threads: int, block: int) -> None:
-    descriptor = os.open(file.path, os.O_RDONLY | os.O_DIRECT)
-    number = itertools.count()  # next() on it is atomic
-    blocks = -(-file.nbytes // block)
+        def work(_: int) -> None:
+            with mmap.mmap(-1, block) as memory:
+                while (index := next(number)) < blocks:
+                    start = index * block
+                    wanted = min(block, part.nbytes - start)
+                    if os.preadv(descriptor, [memory], part.offset + start) < wanted:
+                        raise OSError("short read")
 
-    def work(_: int) -> None:
-        with mmap.mmap(-1, block) as memory:
-            while (index := next(number)) < blocks:
-                start = index * block
-                wanted = min(block, file.nbytes - start)
-                if os.preadv(descriptor, [memory], file.offset + start) < wanted:
-                    raise OSError("short read")
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(work, range(threads)))
+        finally:
+            os.close(descriptor)
 
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, range(threads)))
-    finally:
-        os.close(descriptor)
+    words = f"{threads} thread{'s' if threads > 1 else ''}, block {block >> 20} MiB, to the host"
+    return Contestant("O_DIRECT", words, part.nbytes, run, partial(drop, part))
 
 
 def _of_size(run: Run, file: DataFile, buffer: gpu.Buffer, size: int) -> list[Row]:
@@ -269,7 +285,6 @@ def _of_size(run: Run, file: DataFile, buffer: gpu.Buffer, size: int) -> list[Ro
             reader.read(size, place)
 
     def plain() -> Any:
-        found = None
         for place in places:
             host = np.fromfile(file.path, np.uint8, size, offset=file.offset + place)
             found = gpu.to_gpu(host)
@@ -283,65 +298,9 @@ def _of_size(run: Run, file: DataFile, buffer: gpu.Buffer, size: int) -> list[Ro
         _reading("KvikIO", str(each), last, buffer, theirs, before=reader.prepare(each))
         for each in settings
     ]
+    penstock = _reading("Penstock", "default options", last, buffer, ours, detail=opened.describe)
     check = verify.checker(file.path, verify.windows(size, last.offset))
-    entered = [
-        _reading("Penstock", "default options", last, buffer, ours, detail=opened.describe),
-        *of_kvikio,
-        Contestant("np.fromfile", f"then {gpu.COPIED_BY}", 0, plain, check=check),
-    ]
-    for contestant in entered:
+    numpy = Contestant("np.fromfile", f"then {gpu.COPIED_BY}", 0, plain, check=check)
+    for contestant in (penstock, *of_kvikio, numpy):
         contestant.amount = size * len(places)
-    best = run.best(of_kvikio, group=group)
-    return run.race([entered[0], *best, entered[-1]], group=group)
-
-
-def _vectored(
-    file: DataFile, buffer: gpu.Buffer, places: list[Place], setting: str, **options: Any
-) -> Contestant:
-    opened = native.OpenFile(file.path, **options)
-    ranges = native.ranges([(p.in_file, p.length, buffer.address + p.in_memory) for p in places])
-    return _scattered(
-        Contestant(
-            "Penstock",
-            setting,
-            len(places),
-            partial(opened.read_ranges, ranges),
-            detail=lambda: f"{opened.describe()}; {opened.report.copies} copies",
-        ),
-        file,
-        buffer,
-        places,
-    )
-
-
-def _futures(
-    run: Run, file: DataFile, buffer: gpu.Buffer, places: list[Place], group: str
-) -> list[Contestant]:
-    """Return KvikIO with a future per read, as it has no vectored call.
-
-    It is tried with and without its shortcut, which serves reads below ``gds_threshold`` (16 KiB by
-    default) on the calling thread.
-    """
-    reader = kvikio.Reader(file, buffer)
-    read = partial(
-        reader.read_many,
-        [(p.in_file, p.length, buffer.part(p.length, p.in_memory)) for p in places],
-    )
-    made = []
-    for threshold in (None, 1):
-        for count in (4,) if run.quick else (1, 4, 8, 16):
-            setting = Setting(count, gds_threshold=threshold)
-            before = reader.prepare(setting)
-            each = Contestant("KvikIO", str(setting), len(places), read, before=before)
-            made.append(_scattered(each, file, buffer, places))
-    return run.best(made, "kIOPS", keep=2, group=group)
-
-
-def _scattered(
-    contestant: Contestant, file: DataFile, buffer: gpu.Buffer, places: list[Place]
-) -> Contestant:
-    """Check as many of the reads, evenly spread, as can be checked quickly."""
-    checked = places[:: max(1, len(places) * places[0].length // _CHECKED)]
-    contestant.poison = verify.poisoner(buffer.address, checked)
-    contestant.check = verify.checker(file.path, checked, buffer.address)
-    return contestant
+    return run.race([penstock, *run.best(of_kvikio, group=group), numpy], group=group)

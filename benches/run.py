@@ -37,12 +37,7 @@ class Run:
         return self.session.folder
 
     def race(
-        self,
-        contestants: Iterable[Contestant],
-        unit: str = "GB/s",
-        *,
-        group: str = "",
-        rounds: int = ROUNDS,
+        self, contestants: Iterable[Contestant], unit: str = "GB/s", *, group="", rounds=ROUNDS
     ) -> list[Row]:
         """Time contestants alternately; their rows go into the table."""
         iterations = 1 if self.quick else rounds
@@ -53,9 +48,7 @@ class Run:
         self.session.rows[len(self.session.rows) - len(raced) :] = rows
         self.tried += [row for row in raced if row not in rows]
 
-    def best(
-        self, contestants: list[Contestant], unit: str = "GB/s", **how: Any
-    ) -> list[Contestant]:
+    def best(self, contestants: list[Contestant], unit: str = "GB/s", **how: Any) -> list[Any]:
         """Return the fastest settings of one peer, after a single run of each."""
         best, rows = shortlist(contestants, unit, **how)
         self.tried += rows
@@ -130,8 +123,4 @@ def fastest(rows: list[Row], name: str) -> Row:
 def worst(ratios: Iterable[float | None]) -> float | None:
     """Return the least ratio; ``None`` if one side of a comparison failed."""
     found = list(ratios)
-    return (
-        min((ratio for ratio in found if ratio is not None), default=None)
-        if None not in found
-        else None
-    )
+    return None if None in found else min(found, default=None)

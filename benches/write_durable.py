@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,20 @@ def write_durable(run: Run) -> None:
 def _until(run: Run, path: Path, buffer: gpu.Buffer, group: str, *, sync: bool) -> list[Row]:
     durable = f"durable={'yes' if sync else 'no'}"
     synced = ", os.fsync" if sync else ""
-    made = partial(_contestant, path=path, buffer=buffer)
-    write_by_kvikio = partial(kvikio.write, path, buffer)
+    by_kvikio = partial(kvikio.write, path, buffer)
     described = [""]
+    # The file goes at once, so that the next run does not wait for the write-back of its pages.
+    remove = partial(path.unlink, missing_ok=True)
+    compare = verify.checker(path, verify.windows(buffer.nbytes), buffer.address)
+
+    def check(_: object) -> None:
+        if path.stat().st_size != buffer.nbytes:
+            raise WrongBytesError(f"the file has {path.stat().st_size} bytes of {buffer.nbytes}")
+        compare(None)
+
+    def made(name: str, setting: str, write: Any, before: Any = remove, **more: Any) -> Contestant:
+        keys = {"check": check, "after": remove, **more}
+        return Contestant(name, setting, buffer.nbytes, write, before, **keys)
 
     def save() -> None:
         ps.save(path, buffer.view(buffer.nbytes), durable=sync)
@@ -52,43 +62,29 @@ def _until(run: Run, path: Path, buffer: gpu.Buffer, group: str, *, sync: bool) 
                 file.flush()
                 os.fsync(file.fileno())
 
-    def by_kvikio(setting: Setting) -> Contestant:
-        each = made("KvikIO", f"{setting}{synced}", partial(write_by_kvikio, sync=sync))
-        warm_up = partial(write_by_kvikio, sync=False)
-        each.before = then(partial(kvikio.apply, setting, warm_up), each.before)
-        return each
-
     # Of O_DIRECT, which is KvikIO's default, and of buffered writes.
     settings = [
         Setting(count, auto_direct_io_write=direct)
         for direct in (True, False)
         for count in ((4,) if run.quick else (1, 4, 8, 16))
     ]
-    theirs = run.best([by_kvikio(each) for each in settings], group=group, warm_up=False)
+    warm_up = partial(by_kvikio, sync=False)
+    theirs = [
+        made(
+            "KvikIO",
+            f"{each}{synced}",
+            partial(by_kvikio, sync=sync),
+            then(partial(kvikio.apply, each, warm_up), remove),
+        )
+        for each in settings
+    ]
     text = f"{gpu.COPIED_BY}, then ndarray.tofile{synced}"
     return run.race(
         [
             made("Penstock", f"penstock.save (atomic), {durable}", save, detail=native.last),
             made("Penstock", f"penstock_write, {durable}", write, detail=lambda: described[0]),
-            *theirs,
+            *run.best(theirs, group=group, warm_up=False),
             made("NumPy", text, by_numpy),
         ],
         group=group,
-    )
-
-
-def _contestant(
-    name: str, setting: str, run: Callable[[], None], path: Path, buffer: gpu.Buffer, **more: Any
-) -> Contestant:
-    # The file goes at once, so that the next run does not wait for the write-back of its pages.
-    remove = partial(path.unlink, missing_ok=True)
-    compare = verify.checker(path, verify.windows(buffer.nbytes), buffer.address)
-
-    def check(_: object) -> None:
-        if path.stat().st_size != buffer.nbytes:
-            raise WrongBytesError(f"the file has {path.stat().st_size} bytes of {buffer.nbytes}")
-        compare(None)
-
-    return Contestant(
-        name, setting, buffer.nbytes, run, before=remove, check=check, after=remove, **more
     )

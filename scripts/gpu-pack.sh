@@ -6,8 +6,8 @@
 #   scripts/gpu-pack.sh --tests    # the tests in Rust and C, too
 #   scripts/gpu-pack.sh --legate   # Penstock's wheel and dist-gpu/legate.tar.xz only, for gpu-legate.sh
 #
-# dist-gpu/packed.tar.gz holds all of it but KvikIO, DeepSpeed and the programs in dist-gpu/peers/bin
-# (fio and IOR, built by hand, where they are wanted), which are in dist-gpu/peers.tar.gz, and a
+# dist-gpu/packed.tar.gz holds all of it but KvikIO, DeepSpeed and the program in dist-gpu/peers/bin
+# (fio, built by hand, where it is wanted), which are in dist-gpu/peers.tar.gz, and a
 # parallel HDF5 with its MPI, in dist-gpu/parallel.tar.gz. Where only these archives arrive, the gpu-*.sh
 # scripts unpack them.
 #

@@ -38,8 +38,8 @@ from typing import Any
 
 import penstock as ps
 from penstock.tuning.measure import Workers
+from penstock.tuning.race import DEFAULT, RefusedError, Setting
 from penstock.tuning.rows import Row, in_words
-from penstock.tuning.search import DEFAULT, RefusedError, Setting
 from penstock.tuning.tuner import Plan, own_files
 from penstock.units import parse_size
 

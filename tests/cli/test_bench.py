@@ -318,28 +318,6 @@ def test_a_peer_that_is_there_is_measured(run, tmp_path):
     assert row["seconds"] == pytest.approx([row["amount"] / 2000] * 2)
 
 
-@pytest.mark.long
-def test_ior_takes_its_place_in_the_table_by_what_it_tells(run, tmp_path):
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    program = tools / "ior"
-    program.write_text(
-        f"#!{sys.executable}\n"
-        "import json, pathlib, sys\n"
-        "access = 'read' if '-r' in sys.argv else 'write'\n"
-        "(told,) = [w.partition('=')[2] for w in sys.argv if w.startswith('summaryFile=')]\n"
-        "result = {'access': access, 'bwMiB': 2.0, 'openTime': 0.0, 'closeTime': 0.0}\n"
-        "pathlib.Path(told).write_text(json.dumps({'tests': [{'Results': [result]}]}))\n"
-    )
-    program.chmod(0o755)
-    path = f"{tools}:{os.environ['PATH']}"
-    result = run("memory", "--memory", "mmap", "-a", "POSIX", PATH=path)
-    (table,) = result["tables"]
-    rates = [row[7] for row in table["rows"] if row[0] == "IOR's own"]
-    assert len(rates) == 10  # two sizes: writes and cold reads by two modes, warm reads by one
-    assert rates == pytest.approx([2.0] * 10)
-
-
 def test_memory_keeps_the_file_that_is_named_if_told(penstock, folder, tmp_path):
     kept = tmp_path / "kept.bin"
     words = ["-t", "64KiB", "-b", "128KiB", "-s", "2", "--memory", "mmap", "-a", "POSIX", "-i", "1"]

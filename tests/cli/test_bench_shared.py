@@ -90,8 +90,8 @@ def test_hdf5_alone_writes_levels_and_blocks_by_any_number_of_ranks(bench, monke
 
 FAULT = """
 import os, sys
-from penstock.bench import shared_plotfiles
-from penstock.bench.shared_plotfiles import SharedSeries
+from penstock.bench import plotfiles
+from penstock.bench.plotfiles import Series
 from penstock.cli import main
 from penstock.dist.launched import Launched
 
@@ -106,11 +106,11 @@ def flip(self):
 def fail(*_):
     raise RuntimeError("this rank fails while its file is open")
 
-write_all = SharedSeries._write_all
+write_all = Series._write_all
 if sys.argv.pop(1) == "flip":
-    SharedSeries._write_all = flip
+    Series._write_all = flip
 elif Launched.by().rank == 1:
-    shared_plotfiles.numbers = fail
+    plotfiles.numbers = fail
 main()
 """
 

@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import h5py
@@ -486,25 +488,6 @@ def test_memory_prints_the_letters_that_it_was_given(bench):
     assert {"-r", "-C", "-e", "-D"} <= set(line.split())
 
 
-def test_advice_is_about_our_own_interfaces(bench, tmp_path, monkeypatch):
-    """A peer that is fastest is not advised: nobody can call it."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    program = tools / "ior"
-    program.write_text(
-        f"#!{sys.executable}\n"
-        "import json, pathlib, sys\n"
-        "(told,) = [w.partition('=')[2] for w in sys.argv if w.startswith('summaryFile=')]\n"
-        "result = {'access': 'write', 'bwMiB': 1e9, 'openTime': 0.0, 'closeTime': 0.0}\n"
-        "pathlib.Path(told).write_text(json.dumps({'tests': [{'Results': [result]}]}))\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    result, _ = bench("memory", *MEMORY, "-w", "-i", "1")
-    assert "IOR's own" in column(result["tables"][0], "mem")
-    assert not any("IOR's own" in words for words in result["words"])
-
-
 @pytest.mark.parametrize("kind", ["bars", "lines"])
 def test_no_panel_of_a_figure_is_cut_and_a_name_has_one_colour(kind):
     pytest.importorskip("matplotlib")
@@ -608,13 +591,12 @@ def test_percentiles_of_small_are_of_all_timed_runs(bench, monkeypatch):
     from penstock.bench.commands import small
 
     seen = []
-    add = small._add
 
-    def noting(table, row, ours, what, latencies):
+    def noting(latencies):
         seen.append(len(latencies))
-        add(table, row, ours, what, latencies)
+        return statistics.median(latencies)
 
-    monkeypatch.setattr(small, "_add", noting)
+    monkeypatch.setattr(small, "statistics", SimpleNamespace(median=noting))
     sizes = ["--sizes", "4KiB", "--depths", "1", "--file-size", "64KiB", "--operations", "8"]
     bench("small", *sizes, "-i", "3", "--peers", "none", "--device", "cpu")
     assert seen[0] == 3 * 8

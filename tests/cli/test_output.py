@@ -11,8 +11,8 @@ from typer.main import get_command
 
 from penstock.cli import app, output, report, tune
 from penstock.tuning.profiles import Slot
+from penstock.tuning.race import Duel, Outcome, Trial
 from penstock.tuning.rows import ROWS
-from penstock.tuning.search import Duel, Outcome, Trial
 from penstock.tuning.tuner import Found
 
 

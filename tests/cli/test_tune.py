@@ -297,11 +297,6 @@ def test_a_file_that_cannot_be_made_is_named(place):
     assert raised.value.filename == str(place / "f")
 
 
-def test_residency_is_unknown_where_files_cannot_be_mapped():
-    with open("/dev/null", "r+b") as device:
-        assert files.residency(device.fileno(), 4096) is None
-
-
 def test_last_words_of_a_process_may_be_any_bytes(place, tmp_path, monkeypatch):
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\nprintf 'fault \\377' >&2\n")

@@ -164,16 +164,3 @@ def test_a_benchmark_has_a_page_for_each_of_its_options(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert sorted(page.name for page in pages.iterdir()) == ["plotfile-shared.md", "plotfile.md"]
     assert (pages / "plotfile-shared.md").read_text().startswith("# `penstock bench plotfile --s")
-
-
-def test_tuned_compares_each_row_with_the_defaults_and_a_sweep(tmp_path: Path) -> None:
-    saved = tmp_path / "tuned.json"
-    small = ("--amount", "64", "--seconds", "0.5", "--rounds", "1")
-    done = _run("benches.tuned", tmp_path, *small, "--json", saved)
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(saved.read_text())
-    assert {"large read, cached", "small write"} <= {row["row"] for row in rows}
-    for row in rows:
-        assert 0 < row["tuned"] <= row["best"]
-        assert 0 < row["swept"] <= row["settings"]
-    assert not (tmp_path / "penstock-swept.bin").exists()

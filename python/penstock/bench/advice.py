@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from penstock.units import size_in_words
 
@@ -17,117 +18,60 @@ _DIRECT_PATHS = ("gds, p2p", "gds, nvfs")
 
 def of_memory(found: Sequence[Measurement]) -> list[str]:
     """Return which memory, mode and size to use. Cached and cold reads are never compared."""
-    words: list[str] = []
     measured = [seen for seen in found if seen.rate is not None]
-    for access, cache in dict.fromkeys((seen.cell.access, seen.cell.cache) for seen in measured):
-        for on_gpu in (False, True):
-            cells = [
-                seen
-                for seen in measured
-                if (seen.cell.access, seen.cell.cache) == (access, cache)
-                and _is_on_gpu(seen) == on_gpu
-            ]
-            if cells:
-                where = "GPU" if on_gpu else "host"
-                kind = {"warm": "cached ", "cold": "cold "}.get(cache, "")
-                words += _of(f"{kind}{access}s of {where} memory", cells)
-    words += _of_cufile(found)
-    return words
+    groups: dict[str, list[Measurement]] = {}
+    for seen in measured:
+        cell = seen.cell
+        where = "GPU" if cell.memory in ("cudaMalloc", "cudaMallocManaged") else "host"
+        kind = {"warm": "cached ", "cold": "cold "}.get(cell.cache, "")
+        groups.setdefault(f"{kind}{cell.access}s of {where} memory", []).append(seen)
+    words = [f"Advice, {what}: {said}" for what, cells in groups.items() for said in _of(cells)]
+    return [*words, *_of_cufile(measured)]
 
 
-def _is_on_gpu(seen: Measurement) -> bool:
-    return seen.cell.memory in ("cudaMalloc", "cudaMallocManaged")
-
-
-def _of(what: str, cells: list[Measurement]) -> Iterator[str]:
+def _of(cells: list[Measurement]) -> Iterator[str]:
     best = max(cells, key=_rate)
     cell = best.cell
     yield (
-        f"Advice, {what}: {cell.memory} and {cell.opened} by {cell.api} were "
-        f"fastest, {_rate(best) / 1e9:.2f} GB/s in transfers of {size_in_words(cell.transfer)} "
-        f"({best.path})."
+        f"{cell.memory} and {cell.opened} by {cell.api} were fastest, {_rate(best) / 1e9:.2f} GB/s "
+        f"in transfers of {size_in_words(cell.transfer)} ({best.path})."
     )
-    yield from _by_mode(what, best, cells)
-    yield from _by_memory(what, best, cells)
-    yield from _by_size(what, best, cells)
-
-
-def _by_mode(what: str, best: Measurement, cells: list[Measurement]) -> Iterator[str]:
-    others = [seen for seen in cells if seen.cell.opened != best.cell.opened]
-    if not others:
-        return
-    other = max(others, key=_rate)
-    ratio = _rate(best) / _rate(other)
-    if ratio < _EQUAL:
-        yield f"Advice, {what}: {best.cell.opened} and {other.cell.opened} are equally fast."
-    elif _overlap(best, other):
-        yield (
-            f"Advice, {what}: {best.cell.opened} and {other.cell.opened} differ "
-            f"by no more than their spread ({ratio:.2f}x)."
-        )
-    else:
-        yield (
-            f"Advice, {what}: open {best.cell.opened}; {other.cell.opened} is "
-            f"{ratio:.2f} times slower at its best."
-        )
-
-
-def _by_memory(what: str, best: Measurement, cells: list[Measurement]) -> Iterator[str]:
-    """Compare with the slowest kind of memory, all else being equal to the best."""
-    cell = best.cell
-    alike = [
-        seen
-        for seen in cells
-        if seen is not best
-        and (seen.cell.opened, seen.cell.api, seen.cell.transfer, seen.cell.cache)
-        == (cell.opened, cell.api, cell.transfer, cell.cache)
-    ]
-    if not alike:
-        return
-    worst = min(alike, key=_rate)
-    ratio = _rate(best) / _rate(worst)
-    if ratio < _EQUAL or _overlap(best, worst):
-        yield f"Advice, {what}: the kind of allocation makes no difference here."
-    else:
-        yield (
-            f"Advice, {what}: {worst.cell.memory} is slowest, "
-            f"{ratio:.2f} times slower than {cell.memory}."
-        )
-
-
-def _by_size(what: str, best: Measurement, cells: list[Measurement]) -> Iterator[str]:
-    cell = best.cell
-    alike = sorted(
-        (
-            seen
-            for seen in cells
-            if (seen.cell.memory, seen.cell.opened, seen.cell.api, seen.cell.cache)
-            == (cell.memory, cell.opened, cell.api, cell.cache)
-        ),
-        key=lambda seen: seen.cell.transfer,
+    if others := [seen for seen in cells if seen.cell.opened != cell.opened]:
+        other = max(others, key=_rate)
+        ratio, both = _rate(best) / _rate(other), f"{cell.opened} and {other.cell.opened}"
+        if ratio < _EQUAL:
+            yield f"{both} are equally fast."
+        elif _overlap(best, other):
+            yield f"{both} differ by no more than their spread ({ratio:.2f}x)."
+        else:
+            slower = other.cell.opened
+            yield f"open {cell.opened}; {slower} is {ratio:.2f} times slower at its best."
+    # Those that differ in one thing only.
+    kinds = [s for s in cells if s is not best and replace(s.cell, memory=cell.memory) == cell]
+    if kinds:
+        worst = min(kinds, key=_rate)
+        ratio, kind = _rate(best) / _rate(worst), worst.cell.memory
+        if ratio < _EQUAL or _overlap(best, worst):
+            yield "the kind of allocation makes no difference here."
+        else:
+            yield f"{kind} is slowest, {ratio:.2f} times slower than {cell.memory}."
+    sizes = [s for s in cells if replace(s.cell, transfer=cell.transfer) == cell]
+    enough = min(
+        (s for s in sizes if _rate(s) >= _ENOUGH * _rate(best)), key=lambda s: s.cell.transfer
     )
-    enough = next(seen for seen in alike if _rate(seen) >= _ENOUGH * _rate(best))
-    if len(alike) > 1:
-        yield (
-            f"Advice, {what}: transfers of "
-            f"{size_in_words(enough.cell.transfer)} reach {_rate(enough) / _rate(best):.0%} of the "
-            "best rate."
-        )
+    if len(sizes) > 1:
+        length, share = size_in_words(enough.cell.transfer), _rate(enough) / _rate(best)
+        yield f"transfers of {length} reach {share:.0%} of the best rate."
 
 
-def _of_cufile(found: Sequence[Measurement]) -> Iterator[str]:
+def _of_cufile(measured: Sequence[Measurement]) -> Iterator[str]:
     """Report whether storage and GPU exchanged data directly, and with which memory."""
-    cells = [seen for seen in found if seen.cell.api == "CUFILE" and seen.rate is not None]
-    if not cells:
-        return
-    direct = {seen.cell.memory for seen in cells if seen.path in _DIRECT_PATHS}
-    if direct:
+    cells = [seen for seen in measured if seen.cell.api == "CUFILE"]
+    if direct := {seen.cell.memory for seen in cells if seen.path in _DIRECT_PATHS}:
         others = sorted({seen.cell.memory for seen in cells} - direct)
-        yield (
-            f"Advice: GPUDirect Storage carried the bytes of {', '.join(sorted(direct))}"
-            + (f", not those of {', '.join(others)}." if others else ".")
-        )
-    else:
+        but = f", not those of {', '.join(others)}" if others else ""
+        yield f"Advice: GPUDirect Storage carried the bytes of {', '.join(sorted(direct))}{but}."
+    elif cells:
         yield (
             "Advice: GPUDirect Storage served no kind of memory: cuFile carried all bytes through "
             "host memory. Leave the route to Penstock unless the table says otherwise."

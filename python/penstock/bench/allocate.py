@@ -7,30 +7,27 @@ import errno
 import mmap
 import os
 from collections.abc import Callable
+from ctypes import byref, c_size_t, c_uint64, c_void_p
 from typing import Any
 
 import numpy as np
 
 from penstock._native import ffi, lib
 from penstock.errors import check
-from penstock.memory import copy_bytes
+
+from . import gpu
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.malloc.restype = ctypes.c_void_p
-_libc.malloc.argtypes = [ctypes.c_size_t]
-_libc.free.argtypes = [ctypes.c_void_p]
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_libc.posix_memalign.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_size_t]
-_MAP_FAILED = ctypes.c_void_p(-1).value
+_libc.malloc.restype = _libc.mmap.restype = c_void_p
+_libc.mmap.argtypes = [c_void_p, c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 _MAP_HUGETLB = 0x40000
 _HUGE_PAGE = 2 << 20
 _ATTACH_GLOBAL = 1  # CU_MEM_ATTACH_GLOBAL
 _REFUSALS = {2: errno.ENOMEM, 801: errno.ENOTSUP}
 """CUDA's errors for memory that this machine lacks, as errno. Any other error is a failure."""
 
-Freed = Callable[[], None]
+Made = tuple[int, Callable[[], object]]
+"""An address, and the function that frees the memory."""
 
 
 class Memory:
@@ -40,107 +37,89 @@ class Memory:
         self.address, self.free = _MAKERS[kind](nbytes)
 
     def put(self, values: np.ndarray[Any, Any]) -> None:
-        copy_bytes(self.address, values.ctypes.data, values.nbytes)
+        gpu.put(self.address, values)
 
     def get(self, nbytes: int) -> np.ndarray[Any, Any]:
-        made = np.empty(nbytes, np.uint8)
-        copy_bytes(made.ctypes.data, self.address, nbytes)
-        return made
+        return gpu.get(self.address, nbytes)
 
 
-def _malloc(nbytes: int) -> tuple[int, Freed]:
+def _malloc(nbytes: int) -> Made:
     """Align to 16 bytes and no more, as malloc guarantees.
 
     With a larger alignment by chance, direct I/O would work in one run and not in the next.
     """
-    made = _libc.malloc(nbytes + 16)
-    if not made:
-        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-    return made + (16 if made % 32 == 0 else 0), lambda: _libc.free(made)
+    made = _libc.malloc(c_size_t(nbytes + 16))
+    _require(errno.ENOMEM if not made else 0)
+    return made + (16 if made % 32 == 0 else 0), lambda: _libc.free(c_void_p(made))
 
 
-def _aligned(nbytes: int) -> tuple[int, Freed]:
-    found = ctypes.c_void_p()
-    if status := _libc.posix_memalign(ctypes.byref(found), mmap.PAGESIZE, nbytes):
-        raise OSError(status, os.strerror(status))
+def _aligned(nbytes: int) -> Made:
+    found = c_void_p()
+    _require(_libc.posix_memalign(byref(found), c_size_t(mmap.PAGESIZE), c_size_t(nbytes)))
     assert found.value is not None
     return found.value, lambda: _libc.free(found)
 
 
-def _mapped(nbytes: int, flags: int = 0) -> tuple[int, Freed]:
+def _mapped(nbytes: int, flags: int = 0) -> Made:
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     sharing = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | flags
     address = _libc.mmap(None, nbytes, protection, sharing, -1, 0)
-    if address == _MAP_FAILED:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return address, lambda: _libc.munmap(address, nbytes)
+    _require(ctypes.get_errno() if address == c_void_p(-1).value else 0)
+    return address, lambda: _libc.munmap(c_void_p(address), c_size_t(nbytes))
 
 
-def _huge(nbytes: int) -> tuple[int, Freed]:
+def _huge(nbytes: int) -> Made:
     """Allocate from the pool of huge pages (/proc/sys/vm/nr_hugepages), or fail with ENOMEM."""
     return _mapped(-(-nbytes // _HUGE_PAGE) * _HUGE_PAGE, _MAP_HUGETLB)
 
 
-def _pinned(nbytes: int) -> tuple[int, Freed]:
-    return _native(lib.penstock_host_alloc, lib.penstock_host_free, nbytes)
-
-
-def _device(nbytes: int) -> tuple[int, Freed]:
-    from . import gpu
-
-    def allocate(count: int, place: Any) -> int:
-        return int(lib.penstock_device_alloc(gpu.device(), count, place))
-
-    return _native(allocate, lib.penstock_device_free, nbytes)
-
-
-def _native(allocate: Any, free: Any, nbytes: int) -> tuple[int, Freed]:
+def _pinned(nbytes: int) -> Made:
     place = ffi.new("void **")
-    check(allocate(nbytes, place))
-    address = int(ffi.cast("uintptr_t", place[0]))
-    return address, lambda: free(place[0])
+    check(lib.penstock_host_alloc(nbytes, place))
+    return int(ffi.cast("uintptr_t", place[0])), lambda: lib.penstock_host_free(place[0])
 
 
-def _registered(nbytes: int) -> tuple[int, Freed]:
+def _device(nbytes: int) -> Made:
+    place = ffi.new("void **")
+    check(lib.penstock_device_alloc(gpu.device(), nbytes, place))
+    return int(ffi.cast("uintptr_t", place[0])), lambda: lib.penstock_device_free(place[0])
+
+
+def _registered(nbytes: int) -> Made:
     address, free = _aligned(nbytes)
     cuda = _cuda()
     try:
-        _cuda_check(cuda.cuMemHostRegister_v2(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), 0))
+        _cuda_check(cuda.cuMemHostRegister_v2(c_void_p(address), c_size_t(nbytes), 0))
     except BaseException:
         free()
         raise
-
-    def release() -> None:
-        cuda.cuMemHostUnregister(ctypes.c_void_p(address))
-        free()
-
-    return address, release
+    return address, lambda: (cuda.cuMemHostUnregister(c_void_p(address)), free())
 
 
-def _managed(nbytes: int) -> tuple[int, Freed]:
-    cuda, found = _cuda(), ctypes.c_uint64()
-    _cuda_check(
-        cuda.cuMemAllocManaged(ctypes.byref(found), ctypes.c_size_t(nbytes), _ATTACH_GLOBAL)
-    )
+def _managed(nbytes: int) -> Made:
+    cuda, found = _cuda(), c_uint64()
+    _cuda_check(cuda.cuMemAllocManaged(byref(found), c_size_t(nbytes), _ATTACH_GLOBAL))
     return found.value, lambda: cuda.cuMemFree_v2(found)
 
 
 def _cuda() -> Any:
-    from . import gpu
-
     gpu.make_current()
     return ctypes.CDLL(os.environ.get("PENSTOCK_CUDA_LIBRARY", "libcuda.so.1"))
 
 
 def _cuda_check(status: int) -> None:
-    if number := _REFUSALS.get(status):
-        raise OSError(number, f"CUDA error {status}")
+    _require(_REFUSALS.get(status, 0))
     if status:
         raise RuntimeError(f"CUDA error {status}")
 
 
-_MAKERS: dict[str, Callable[[int], tuple[int, Freed]]] = {
+def _require(number: int) -> None:
+    """Raise an ``OSError`` for an error number other than 0."""
+    if number:
+        raise OSError(number, os.strerror(number))
+
+
+_MAKERS: dict[str, Callable[[int], Made]] = {
     "malloc": _malloc,
     "posix_memalign": _aligned,
     "hugepage": _huge,

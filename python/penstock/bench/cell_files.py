@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -11,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._threads import Pool
-
-from .hdf5_files import create
+from .hdf5_files import create, deflated, write_chunks
 from .measure import WrongBytesError
 
 GENES = 20_000
@@ -23,9 +20,6 @@ DISTINCT = 2_000
 """The cells repeat after this number of them."""
 CHUNK = 25_000
 """Elements of a chunk: about what h5py chooses for some 100 million elements."""
-_THREADS = 16
-_LEVEL = 4
-"""h5py's default."""
 
 Array = np.ndarray[Any, Any]
 
@@ -72,26 +66,15 @@ def made(folder: Path, count: int) -> CellFile:
     repeats = max(count // DISTINCT, 1)
     path = folder / f"cells-{repeats * DISTINCT}.h5ad"
 
-    def encode(chunk: Array) -> bytes:
-        return zlib.compress(chunk.tobytes(), _LEVEL)
-
     def fill(file: Any) -> None:
         group = file.create_group("X")
         group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0"})
         group.attrs["shape"] = (repeats * DISTINCT, GENES)
         for name, array in (("data", data), ("indices", indices)):
-            with Pool(_THREADS) as pool:
-                stored = list(pool.map(encode, array.reshape(-1, CHUNK)))
-            dataset = group.create_dataset(
-                name,
-                (repeats * array.size,),
-                array.dtype,
-                chunks=(CHUNK,),
-                maxshape=(None,),
-                compression="gzip",
-            )
-            for number in range(repeats * len(stored)):
-                dataset.id.write_direct_chunk((number * CHUNK,), stored[number % len(stored)])
+            keys = {"chunks": (CHUNK,), "maxshape": (None,), "compression": "gzip"}
+            size = repeats * array.size
+            dataset = group.create_dataset(name, (size,), array.dtype, **keys)
+            write_chunks(dataset, deflated(array.reshape(-1, CHUNK)), CHUNK, size // CHUNK)
         starts = np.arange(repeats)[:, None] * indptr[-1] + indptr[:-1]
         group["indptr"] = np.append(starts.reshape(-1), repeats * indptr[-1])
         _annotate(file, repeats * DISTINCT)

@@ -1,7 +1,8 @@
-"""One combination of memory, mode and interface, as IOR runs it."""
+"""One combination of memory, mode and interface, as IOR runs it: open, transfers, sync, close."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import statistics
@@ -15,11 +16,15 @@ import numpy as np
 
 import penstock as ps
 
+from . import native
 from .allocate import Memory
-from .files import DataFile, drop
-from .ior import Access, open_by
+from .files import DataFile, drop, sync_file
 from .measure import Contestant, WrongBytesError
 from .session import RefusedError, Session
+
+APIS = ("PENSTOCK", "POSIX", "CUFILE")
+OPENS = ("buffered", "direct")
+Bytes = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,7 @@ class Measurement:
 
     @property
     def totals(self) -> list[float]:
-        parts = zip(self.opening, self.moving, self.closing, strict=True)
-        return [sum(part) for part in parts]
+        return list(map(sum, zip(self.opening, self.moving, self.closing, strict=True)))
 
 
 @dataclass
@@ -101,9 +105,8 @@ class Extent:
             raise RefusedError(f"{output} is a folder, not the test file")
         if output and not output.parent.is_dir():
             raise RefusedError(f"{output.parent} is not a folder")
-        paths = (
-            [base.with_name(f"{base.name}.{n:08}") for n in range(ranks.size)] if own else [base]
-        )
+        numbers = range(ranks.size)
+        paths = [base.with_name(f"{base.name}.{n:08}") for n in numbers] if own else [base]
         # The first rank decides, before any rank writes.
         (existing, *_) = ranks.gather([str(path) for path in paths if path.exists()])
         if existing:
@@ -139,19 +142,16 @@ class Cells:
     def make_file(self) -> None:
         """Make the file to read, with different bytes at each place, on the medium."""
         extent = self._extent
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open(extent.path, flags, 0o644)
-        try:
+        extent.path.touch()
+        with open(extent.path, "r+b") as file:
+            file.seek(extent.offset)
             for start in range(0, extent.nbytes, self._pattern.size):
                 length = min(extent.nbytes - start, self._pattern.size)
-                offset = extent.offset + start
-                _write_all(descriptor, self._expected(offset, length).tobytes(), offset)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+                file.write(self._expected(extent.offset + start, length).data)
+        sync_file(extent.path)
         self._ranks.barrier()
 
-    def _expected(self, offset: int, nbytes: int) -> np.ndarray[Any, Any]:
+    def _expected(self, offset: int, nbytes: int) -> Bytes:
         """Return the expected bytes of a range of the file."""
         size = self._pattern.size
         parts = []
@@ -192,9 +192,6 @@ class Cells:
             kept.append(Memory(cell.memory, cell.transfer))
             kept[0].put(self._before_run(cell))
 
-        def run() -> None:
-            self._once(cell, kept[0], seen)
-
         def verify(_: object) -> None:
             # First, because the other transfers overwrite what the run has left.
             if len(seen.moving) == self._runs:
@@ -206,21 +203,17 @@ class Cells:
             while kept:
                 kept.pop().free()
 
-        made = Contestant(
-            f"{cell.memory}, {cell.opened}, {cell.api}",
-            "",
-            extent.nbytes,
-            recording(run),
-            before=recording(before),
-            verify=verify,
-            after=after,
-        )
+        name = f"{cell.memory}, {cell.opened}, {cell.api}"
+        run = recording(lambda: self._once(cell, kept[0], seen))
+        made = Contestant(name, "", extent.nbytes, run, recording(before), after=after)
+        made.verify = verify
         return made, seen
 
-    def _open(self, cell: Cell) -> Access:
+    def _open(self, cell: Cell) -> _Posix | _Engine:
+        """Open the file to read, or the file to write, which is made if it does not exist."""
         extent = self._extent
         path = extent.read_path if cell.access == "read" else extent.path
-        return open_by(cell.api, path, cell.access, cell.opened)
+        return _Posix(path, cell) if cell.api == "POSIX" else _Engine(path, cell)
 
     def _once(self, cell: Cell, memory: Memory, seen: Measurement) -> None:
         extent = self._extent
@@ -237,7 +230,7 @@ class Cells:
                 if self._deadline and time.perf_counter() - opened > self._deadline:
                     break
             if self._fsync and not reading:
-                file.sync()
+                sync_file(extent.path)
             done = time.perf_counter()
         finally:
             file.close()
@@ -259,7 +252,7 @@ class Cells:
         seen.is_extrapolated = any(self._ranks.gather(is_extrapolated))
         seen.is_failure, seen.error = max(self._ranks.gather((seen.is_failure, seen.error)))
 
-    def _before_run(self, cell: Cell) -> np.ndarray[Any, Any]:
+    def _before_run(self, cell: Cell) -> Bytes:
         """Return the memory before a run: the bytes to write, or bytes that the file lacks."""
         if cell.access == "write":
             return self._expected(self._extent.offset, cell.transfer)
@@ -267,46 +260,41 @@ class Cells:
 
     def _verify_left(self, cell: Cell, memory: Memory, moved: int) -> None:
         """Compare all that a run leaves: the whole file, or the last transfer in memory."""
-        extent, length = self._extent, cell.transfer
+        length = cell.transfer
         if cell.access == "read":
-            offset = extent.read_offset + moved - length
-            _compare(self._expected(offset, length), memory.get(length), extent.read_path, offset)
+            self._compare(cell, self._extent.read_offset + moved - length, memory)
             return
         expected = self._before_run(cell)
-        for offset in range(extent.offset, extent.offset + moved, length):
-            found = np.fromfile(extent.path, np.uint8, length, offset=offset)
-            _compare(expected, found, extent.path, offset)
+        for start in range(0, moved, length):
+            self._compare(cell, self._extent.offset + start, memory, expected)
 
     def _verify(self, cell: Cell, memory: Memory) -> None:
         """Compare all bytes of a few transfers more, spread over the extent."""
         extent, length = self._extent, cell.transfer
-        count = extent.nbytes // length
-        places = sorted({0, count // 3, count // 2, count - 1})
+        reading, count = cell.access == "read", extent.nbytes // length
         file = self._open(cell)
         try:
-            for number in places:
-                if cell.access == "read":
-                    offset = extent.read_offset + number * length
-                    expected = self._expected(offset, length)
-                    memory.put(np.full(length, 0xA5, np.uint8))
-                    file.move(memory.address, length, offset)
-                    found = memory.get(length)
-                else:
-                    offset = extent.offset + number * length
-                    expected = self._expected(offset, length)
-                    memory.put(expected)
-                    file.move(memory.address, length, offset)
-                    found = np.fromfile(extent.path, np.uint8, length, offset=offset)
-                _compare(expected, found, extent.path, offset)
+            for number in sorted({0, count // 3, count // 2, count - 1}):
+                offset = (extent.read_offset if reading else extent.offset) + number * length
+                given = self._before_run(cell) if reading else self._expected(offset, length)
+                memory.put(given)
+                file.move(memory.address, length, offset)
+                self._compare(cell, offset, memory)
         finally:
             file.close()
 
-
-def _compare(
-    expected: np.ndarray[Any, Any], found: np.ndarray[Any, Any], path: Path, offset: int
-) -> None:
-    if not np.array_equal(expected, found):
-        raise WrongBytesError(f"wrong bytes from offset {offset} of {path}")
+    def _compare(
+        self, cell: Cell, offset: int, memory: Memory, expected: Bytes | None = None
+    ) -> None:
+        """Compare a transfer with what it should have left in memory, or in the file."""
+        extent, length = self._extent, cell.transfer
+        expected = self._expected(offset, length) if expected is None else expected
+        if cell.access == "read":
+            path, found = extent.read_path, memory.get(length)
+        else:
+            path, found = extent.path, np.fromfile(extent.path, np.uint8, length, offset=offset)
+        if not np.array_equal(expected, found):
+            raise WrongBytesError(f"wrong bytes from offset {offset} of {path}")
 
 
 def _is_impossible(error: Exception) -> bool:
@@ -325,8 +313,44 @@ def _name(error: Exception) -> str:
     return errno.errorcode.get(number, str(number)) if number else type(error).__name__
 
 
-def _write_all(descriptor: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written
+class _Posix:
+    """A file by system calls."""
+
+    def __init__(self, path: Path, cell: Cell) -> None:
+        name = "pread" if cell.access == "read" else "pwrite"
+        self.path = f"{name}, {cell.opened}"
+        self._call = getattr(ctypes.CDLL(None, use_errno=True), name)
+        self._call.restype = ctypes.c_ssize_t
+        self._call.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64]
+        flags = os.O_RDONLY if cell.access == "read" else os.O_WRONLY | os.O_CREAT
+        flags |= os.O_DIRECT if cell.opened == "direct" else 0
+        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def move(self, address: int, nbytes: int, offset: int) -> None:
+        done = 0
+        while done < nbytes:
+            count = self._call(self._descriptor, address + done, nbytes - done, offset + done)
+            if count <= 0:
+                number = ctypes.get_errno() if count else errno.ENODATA
+                raise OSError(number, os.strerror(number))
+            done += count
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class _Engine:
+    """A file by Penstock, by its own choice of a route or by cuFile."""
+
+    def __init__(self, path: Path, cell: Cell) -> None:
+        flags = native.READ if cell.access == "read" else native.CREATED
+        route = "gds" if cell.api == "CUFILE" else "auto"
+        direct = "yes" if cell.opened == "direct" else "no"
+        self._file = native.OpenFile(path, flags, route=route, direct=direct)
+        self.move = self._file.read if cell.access == "read" else self._file.write
+        self.close = self._file.close
+
+    @property
+    def path(self) -> str:
+        """The paths that have carried the bytes so far."""
+        return native.paths(self._file.report)

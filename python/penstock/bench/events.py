@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import byref, c_bool, c_size_t, c_void_p
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ class Way:
     """The value for HDF5_VOL_CONNECTOR; if empty, HDF5's own connector."""
     has_events: bool = True
     takes_gpu_memory: bool = False
-    """If not, the program copies to an array in host memory first."""
+    """If not, the program copies to page-locked memory first."""
     variables: tuple[tuple[str, str], ...] = ()
     """Environment variables to set while files are accessed in this way."""
 
@@ -129,26 +129,32 @@ class Events:
             library().H5ESclose(self.id)
 
 
+@dataclass
 class Field:
-    """The results of a program: in GPU memory if there is a GPU, else in host memory."""
+    """The results of a program, in GPU memory or in host memory."""
 
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self._host: np.ndarray[Any, Any] | None = None
-        if ps.devices():
-            self._buffer = gpu.Buffer(nbytes)
-            self._buffer.fill_with_noise()
-            self.address = self._buffer.address
-        else:
-            self._host = np.random.default_rng(2).integers(0, 256, nbytes, np.uint8)
-            self.address = self._host.ctypes.data
+    values: np.ndarray[Any, Any]
+    on_gpu: bool
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes
+
+    @cached_property
+    def _buffer(self) -> gpu.Buffer:
+        made = gpu.Buffer(self.nbytes)
+        gpu.put(made.address, self.values)
+        return made
+
+    @cached_property
+    def _pinned(self) -> gpu.Pinned:
+        return gpu.Pinned(self.nbytes)
 
     def for_writing(self, way: Way) -> int:
-        """Return an address that the way accepts, valid at least until the next call."""
-        if way.takes_gpu_memory or not ps.devices():
-            return self.address
-        if self._host is None:
-            self._host = np.full(self.nbytes, 1, np.uint8)
-        address: int = self._host.ctypes.data
-        copy_bytes(address, self.address, self.nbytes)
-        return address
+        """Return an address that the way accepts, of a copy in host memory if it needs one."""
+        if not self.on_gpu:
+            return int(self.values.ctypes.data)
+        if way.takes_gpu_memory:
+            return self._buffer.address
+        copy_bytes(self._pinned.address, self._buffer.address, self.nbytes)
+        return self._pinned.address

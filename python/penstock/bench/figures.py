@@ -137,7 +137,7 @@ def canvas(figure: Figure, below: str = "") -> Any:
     bars = [tick for panel in panels for tick in panel.ticks] if "" in names else []
     # Bars then have the names beside them.
     is_named = figure.kind == "bars" and _is_one_group(panels)
-    colours = _two_colours([*names, *bars]) if is_named else _colours([*names, *bars])
+    colours = _colours([*names, *bars], is_named)
     heights = [
         max(map(_height_of_bars if figure.kind == "bars" else _height_of_lines, line))
         for line in (panels[at : at + columns] for at in range(0, len(panels), columns))
@@ -154,71 +154,43 @@ def canvas(figure: Figure, below: str = "") -> Any:
     drawn = Canvas(figsize=(_WIDTH, total), layout=engine, facecolor=_PAPER)
     drawn.text(0.02, 1 - 0.1 / total, title, va="top", weight="bold", size=10.5, color=_INK)
     drawn.text(0.02, 0.06 / total, caption, va="bottom", size=7, color=_SOFT)
-    axes = drawn.subplots(
-        len(heights),
-        columns,
-        squeeze=False,
-        sharex=bool(figure.y) and figure.kind == "bars",
-        sharey=bool(figure.y) and figure.kind == "lines",
-        height_ratios=heights,
-    )
+    is_bars = figure.kind == "bars"
+    shared: dict[str, Any] = {
+        "sharex": bool(figure.y) and is_bars,
+        "sharey": bool(figure.y) and not is_bars,
+    }
+    size = (len(heights), columns)
+    axes = drawn.subplots(*size, squeeze=False, height_ratios=heights, **shared)
     for at, place in enumerate(axes.flat):
         if at >= len(panels):
             place.set_axis_off()
             continue
         draw_panel(place, panels[at], colours)
-        _frame(
-            place,
-            figure,
-            panels[at],
-            is_left=at % columns == 0,
-            is_last=at >= len(panels) - columns,
-        )
+        edges = {"is_left": at % columns == 0, "is_last": at >= len(panels) - columns}
+        _frame(place, figure, panels[at], **edges)
     # All panels share one scale, so this comes after the last of them.
     for place in axes.flat if not figure.y else axes[0, :1]:
-        set_scale, limit = (
-            (place.set_xscale, place.set_xlim)
-            if figure.kind == "bars"
-            else (place.set_yscale, place.set_ylim)
-        )
         if figure.scale == "log":
-            set_scale("log")
-        elif figure.kind == "bars":
-            limit(0, place.get_xlim()[1] * 1.12)  # room for the values
+            (place.set_xscale if is_bars else place.set_yscale)("log")
+        elif is_bars:
+            place.set_xlim(0, place.get_xlim()[1] * 1.12)  # room for the values
         else:
-            limit(bottom=0)
+            place.set_ylim(bottom=0)
     handles: dict[str, Any] = {}
     for place in axes.flat:
         for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if handles and not is_named:
         where = (0.01, 1 - (0.12 + 0.2 * len(title.splitlines())) / total)
-        drawn.legend(
-            handles.values(),
-            handles.keys(),
-            loc="upper left",
-            bbox_to_anchor=where,
-            ncols=_legend_columns(legend),
-            **_LEGEND,
-        )
+        keys = {"bbox_to_anchor": where, "ncols": _legend_columns(legend), **_LEGEND}
+        drawn.legend(handles.values(), handles.keys(), loc="upper left", **keys)
     return drawn
 
 
-_AT_THE_END: dict[str, Any] = {
-    "xytext": (3, 0),
-    "textcoords": "offset points",
-    "va": "center_baseline",
-    "size": 8,
-    "color": _INK,
-}
-_LEGEND: dict[str, Any] = {
-    "frameon": False,
-    "fontsize": 8.5,
-    "labelcolor": _INK,
-    "handlelength": 1.5,
-    "columnspacing": 1.2,
-    "borderpad": 0.2,
-}
+_AT_THE_END: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points"}
+_AT_THE_END |= {"va": "center_baseline", "size": 8, "color": _INK}
+_LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": _INK}
+_LEGEND |= {"handlelength": 1.5, "columnspacing": 1.2, "borderpad": 0.2}
 
 
 def _has_values(panel: Panel) -> bool:
@@ -237,20 +209,19 @@ def _legend_columns(names: list[str]) -> int:
     return 1 if longest > 34 else 2 if longest > 18 else 3
 
 
-def _colours(names: list[str]) -> dict[str, str]:
-    """Give Penstock the blue ones; a name has one colour in all panels."""
+def _colours(names: list[str], is_named: bool) -> dict[str, str]:
+    """Give Penstock the blue ones; a name has one colour in all panels.
+
+    Bars with names beside them have two colours only.
+    """
     colours: dict[str, str] = {}
-    for name in names:
-        is_own = name.casefold().startswith("penstock")
-        palette = _PENSTOCK if is_own else _OTHERS
-        count = sum(it.casefold().startswith("penstock") == is_own for it in colours)
-        colours.setdefault(name, palette[count % len(palette)])
+    for name in dict.fromkeys(names):
+        own = name.casefold().startswith("penstock")
+        palette = _PENSTOCK if own else _OTHERS
+        count = sum(it.casefold().startswith("penstock") == own for it in colours)
+        at = (0 if own else 1) if is_named else count % len(palette)
+        colours[name] = palette[at]
     return colours
-
-
-def _two_colours(names: list[str]) -> dict[str, str]:
-    own = {name: name.casefold().startswith("penstock") for name in names}
-    return {name: _PENSTOCK[0] if is_own else _OTHERS[1] for name, is_own in own.items()}
 
 
 _Group = tuple[str, list[tuple[str, float | None]]]
@@ -296,11 +267,10 @@ def _bars(place: Any, panel: Panel, colours: dict[str, str]) -> None:
     placed: dict[str, list[tuple[float, float]]] = {}
     for _, bars in rows:
         centres.append(at + (len(bars) - 1) / 2)
-        for name, value in bars:
+        for number, (name, value) in enumerate(bars):
             if value is not None:
-                placed.setdefault(name, []).append((at, value))
-            at += 1
-        at += gap
+                placed.setdefault(name, []).append((at + number, value))
+        at += len(bars) + gap
     for name, found in placed.items():
         lows, values = zip(*found, strict=True)
         place.barh(lows, values, 0.86, label=name, color=colours[name])
@@ -343,9 +313,8 @@ def _frame(place: Any, figure: Figure, panel: Panel, *, is_left: bool, is_last: 
         place.set_ylabel(along, size=8.5, color=_SOFT)
     place.tick_params(labelsize=8.5, length=0, labelcolor=_INK)
     if figure.kind == "bars":
-        place.tick_params(
-            axis="x", labelsize=7.5, labelcolor=_SOFT, labelbottom=is_last or not figure.y
-        )
+        shown = is_last or not figure.y
+        place.tick_params(axis="x", labelsize=7.5, labelcolor=_SOFT, labelbottom=shown)
     elif _is_turned(panel):
         place.tick_params(axis="x", labelrotation=45)
     place.grid(axis="x" if figure.kind == "bars" else "y", color=_GRID, linewidth=0.6)

@@ -77,6 +77,17 @@ def _make(path: Path, nbytes: int) -> None:
     sync_file(path)
 
 
+def write_noise(path: Path, nbytes: int, start: bytes = b"", seed: int = 3) -> None:
+    """Write a file of so many bytes, which begins with some that are given; it is on the medium."""
+    noise = np.random.default_rng(seed).integers(0, 256, min(nbytes, _PATTERN), np.uint8)
+    with open(path, "wb") as file:
+        file.write(start)
+        for number, at in enumerate(range(len(start), nbytes, noise.size)):
+            # Rolled, so that bytes from a wrong place differ.
+            file.write(np.roll(noise, number)[: nbytes - at].data)
+    sync_file(path)
+
+
 def sync_file(path: os.PathLike[str]) -> None:
     """Wait until all that was written to a file is on the medium."""
     descriptor = os.open(path, os.O_RDONLY)

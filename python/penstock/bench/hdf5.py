@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ import penstock as ps
 from penstock.units import size_in_words
 
 from . import gpu, native
-from .expected import Expected
 from .files import DATASET
 from .hdf5_files import Dataset
 from .measure import Contestant
+from .verify import Expected
 
 
 def penstock(
@@ -54,18 +55,26 @@ def penstock(
         with ps.File(path) as file:
             return file[name].read(selection, out=target, **options)
 
-    return Contestant(
-        "Penstock",
-        setting,
-        expected.values.nbytes,
-        run,
-        before=before,
-        after=after,
-        poison=partial(expected.poison, target),
-        check=expected.check,
-        detail=native.last,
-        group=group,
-    )
+    poison = partial(expected.poison, target)
+    made = Contestant("Penstock", setting, expected.values.nbytes, run, before, poison, after=after)
+    made.check, made.detail, made.group = expected.check, native.last, group
+    return made
+
+
+def by_decoder(
+    data: Dataset,
+    first: str = "",
+    *,
+    out: Any = None,
+    group: str = "",
+    sides: Sequence[str] = ("cpu", "gpu"),
+) -> list[Contestant]:
+    """Return Penstock as it decides, whose setting is ``first``, and with each decoder."""
+    ways: dict[str, Any] = {first: {}} | {f"decode={side}": {"decode": side} for side in sides}
+    return [
+        penstock(data.path, data.expected, setting, out=out, group=group, **options)
+        for setting, options in ways.items()
+    ]
 
 
 def h5py_to_gpu(

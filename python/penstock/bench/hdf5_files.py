@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,8 +16,8 @@ import numpy as np
 
 from penstock._threads import Pool
 
-from .expected import Expected
 from .files import DATASET, DataFile, require_space, warm
+from .verify import Expected
 
 ITEM = 4
 PERIOD = 64 << 20
@@ -136,13 +136,23 @@ def create(path: Path, nbytes: int, fill: Callable[[Any], None]) -> None:
     warm(DataFile(path, 0, path.stat().st_size))
 
 
-def _gzip(chunks: Values) -> Iterable[tuple[int, bytes]]:
-    def encode(chunk: Values) -> tuple[int, bytes]:
-        planes = chunk.view(np.uint8).reshape(-1, ITEM).T
-        return 0, zlib.compress(planes.tobytes(), 4)
+def deflated(chunks: Iterable[np.ndarray[Any, Any]], *, shuffle: bool = False) -> list[bytes]:
+    """Return chunks as HDF5's gzip filter of level 4, its default, stores them."""
+
+    def encode(chunk: np.ndarray[Any, Any]) -> bytes:
+        if shuffle:
+            chunk = chunk.reshape(-1).view(np.uint8).reshape(-1, chunk.itemsize).T
+        return zlib.compress(chunk.tobytes(), 4)
 
     with Pool(_THREADS) as pool:
         return list(pool.map(encode, chunks))
+
+
+def write_chunks(dataset: Any, stored: Sequence[bytes], step: int, count: int) -> None:
+    """Write stored chunks, again and again, along the first dimension of a dataset."""
+    origin = (0,) * (len(dataset.shape) - 1)
+    for number in range(count):
+        dataset.id.write_direct_chunk((number * step, *origin), stored[number % len(stored)])
 
 
 def _by_hdf5(codec: str) -> Callable[[Values], Iterable[tuple[int, bytes]]]:
@@ -178,7 +188,7 @@ _FILTERS: dict[str, dict[str, Any]] = {
 }
 _ENCODE: dict[str, Callable[[Values], Iterable[tuple[int, bytes]]]] = {
     "none": lambda chunks: ((0, chunk.tobytes()) for chunk in chunks),
-    "gzip": _gzip,
+    "gzip": lambda chunks: ((0, stored) for stored in deflated(chunks, shuffle=True)),
     "lz4": _by_hdf5("lz4"),
     "zstd": _by_hdf5("zstd"),
 }

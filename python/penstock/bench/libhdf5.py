@@ -64,9 +64,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "H5VLfree_connector_info": (c_int, [_IDENTIFIER, c_void_p]),
     "H5EScreate": (_IDENTIFIER, []),
     "H5ESwait": (c_int, [_IDENTIFIER, c_uint64, POINTER(c_size_t), POINTER(c_bool)]),
-    "H5ESclose": (c_int, [_IDENTIFIER]),
     "H5Pcreate": (_IDENTIFIER, [_IDENTIFIER]),
-    "H5Pclose": (c_int, [_IDENTIFIER]),
     "H5Pset_alignment": (c_int, [_IDENTIFIER, c_uint64, c_uint64]),
     "H5Pset_chunk": (c_int, [_IDENTIFIER, c_int, _PLACES]),
     "H5Pset_fill_time": (c_int, [_IDENTIFIER, c_int]),
@@ -75,24 +73,19 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "H5Fopen": (_IDENTIFIER, [c_char_p, c_uint, _IDENTIFIER]),
     "H5Fcreate": (_IDENTIFIER, [c_char_p, c_uint, _IDENTIFIER, _IDENTIFIER]),
     "H5Fflush": (c_int, [_IDENTIFIER, c_int]),
-    "H5Fclose": (c_int, [_IDENTIFIER]),
     "H5Screate_simple": (_IDENTIFIER, [c_int, _PLACES, _PLACES]),
     "H5Sselect_hyperslab": (c_int, [_IDENTIFIER, c_int, *[_PLACES] * 4]),
-    "H5Sclose": (c_int, [_IDENTIFIER]),
     "H5Gcreate2": (_IDENTIFIER, [_IDENTIFIER, c_char_p, *[_IDENTIFIER] * 3]),
     "H5Gopen2": (_IDENTIFIER, [_IDENTIFIER, c_char_p, _IDENTIFIER]),
-    "H5Gclose": (c_int, [_IDENTIFIER]),
     "H5Acreate2": (_IDENTIFIER, [_IDENTIFIER, c_char_p, *[_IDENTIFIER] * 4]),
     "H5Aopen": (_IDENTIFIER, [_IDENTIFIER, c_char_p, _IDENTIFIER]),
     "H5Awrite": (c_int, [_IDENTIFIER, _IDENTIFIER, c_void_p]),
     "H5Aread": (c_int, [_IDENTIFIER, _IDENTIFIER, c_void_p]),
-    "H5Aclose": (c_int, [_IDENTIFIER]),
     "H5Dcreate2": (_IDENTIFIER, [_IDENTIFIER, c_char_p, *[_IDENTIFIER] * 5]),
     "H5Dopen2": (_IDENTIFIER, [_IDENTIFIER, c_char_p, _IDENTIFIER]),
     "H5Dread": (c_int, [*[_IDENTIFIER] * 5, c_void_p]),
     "H5Dwrite": (c_int, [*[_IDENTIFIER] * 5, c_void_p]),
     "H5Dget_offset": (c_uint64, [_IDENTIFIER]),
-    "H5Dclose": (c_int, [_IDENTIFIER]),
     "H5Fcreate_async": (_IDENTIFIER, [*_PLACE, c_char_p, c_uint, *[_IDENTIFIER] * 3]),
     "H5Fclose_async": (c_int, [*_PLACE, *[_IDENTIFIER] * 2]),
     "H5Gcreate_async": (_IDENTIFIER, [*_PLACE, _IDENTIFIER, c_char_p, *[_IDENTIFIER] * 4]),
@@ -101,6 +94,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "H5Dwrite_async": (c_int, [*_PLACE, *[_IDENTIFIER] * 5, c_void_p, _IDENTIFIER]),
     "H5Dclose_async": (c_int, [*_PLACE, *[_IDENTIFIER] * 2]),
 }
+_FUNCTIONS |= {f"H5{kind}close": (c_int, [_IDENTIFIER]) for kind in ("ES", *"ADFGPS")}
 # Of an HDF5 that is built with MPI. Handles of MPI are integers or pointers.
 _PARALLEL_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "H5Pset_fapl_mpio": (c_int, [_IDENTIFIER, c_void_p, c_void_p]),
@@ -130,13 +124,16 @@ class Library:
             library.H5dont_atexit()
         self.H5open()
         self.H5Eset_auto2(_DEFAULT, None, None)
-        self.file_access = _IDENTIFIER.in_dll(library, "H5P_CLS_FILE_ACCESS_ID_g").value
-        self.dataset_create = _IDENTIFIER.in_dll(library, "H5P_CLS_DATASET_CREATE_ID_g").value
-        self.transfer = _IDENTIFIER.in_dll(library, "H5P_CLS_DATASET_XFER_ID_g").value
-        self.bytes = _IDENTIFIER.in_dll(library, "H5T_NATIVE_UCHAR_g").value
-        self.doubles = _IDENTIFIER.in_dll(library, "H5T_NATIVE_DOUBLE_g").value
-        self.floats = _IDENTIFIER.in_dll(library, "H5T_NATIVE_FLOAT_g").value
-        self.integers = _IDENTIFIER.in_dll(library, "H5T_NATIVE_INT_g").value
+        for name, symbol in (
+            ("file_access", "H5P_CLS_FILE_ACCESS_ID_g"),
+            ("dataset_create", "H5P_CLS_DATASET_CREATE_ID_g"),
+            ("transfer", "H5P_CLS_DATASET_XFER_ID_g"),
+            ("bytes", "H5T_NATIVE_UCHAR_g"),
+            ("doubles", "H5T_NATIVE_DOUBLE_g"),
+            ("floats", "H5T_NATIVE_FLOAT_g"),
+            ("integers", "H5T_NATIVE_INT_g"),
+        ):
+            setattr(self, name, _IDENTIFIER.in_dll(library, symbol).value)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
@@ -230,21 +227,19 @@ class OpenFile:
         self.dataset = -1
         self.path = path
         name = os.fsencode(path)
-        with self._hdf5.access(driver, 1 << 20) as access:
+        hdf5 = self._hdf5
+        with hdf5.access(driver, 1 << 20) as access:
             if new_bytes is None:
-                self.file = self._hdf5.H5Fopen(name, READ_ONLY, access)
+                self.file = hdf5.H5Fopen(name, READ_ONLY, access)
             else:
-                self.file = self._hdf5.H5Fcreate(name, TRUNCATE, _DEFAULT, access)
+                self.file = hdf5.H5Fcreate(name, TRUNCATE, _DEFAULT, access)
         OpenFile._open = self
         if new_bytes is None:
-            self.dataset = self._hdf5.H5Dopen2(self.file, b"x", _DEFAULT)
+            self.dataset = hdf5.H5Dopen2(self.file, b"x", _DEFAULT)
         else:
-            space = self._hdf5.H5Screate_simple(1, numbers(new_bytes), None)
-            defaults = (_DEFAULT, _DEFAULT, _DEFAULT)
-            self.dataset = self._hdf5.H5Dcreate2(
-                self.file, b"x", self._hdf5.bytes, space, *defaults
-            )
-            self._hdf5.H5Sclose(space)
+            space = hdf5.H5Screate_simple(1, numbers(new_bytes), None)
+            self.dataset = hdf5.H5Dcreate2(self.file, b"x", hdf5.bytes, space, *[_DEFAULT] * 3)
+            hdf5.H5Sclose(space)
 
     def read(self, address: int, nbytes: int, whole: int, start: int = 0) -> None:
         """Read ``nbytes`` bytes from ``start`` of a dataset of ``whole`` bytes."""

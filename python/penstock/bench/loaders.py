@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -23,11 +24,11 @@ SPAWN = "spawn"
 class H5pySamples:
     """A map-style data set over h5py, as programs write it: a worker opens the file once."""
 
-    def __init__(self, path: Any, names: tuple[str, ...]) -> None:
-        self.path = path
-        self.names = names
-        with h5py.File(path, "r") as file:
-            self.count = len(file[names[0]])
+    def __init__(self, data: SampleFile, count: int) -> None:
+        self.path = data.path
+        self.names = data.names
+        self.count = count
+        """Samples of the data set: the first ones, for a loader that is too slow for all."""
         self.datasets: dict[str, Any] | None = None
 
     def __len__(self) -> int:
@@ -102,20 +103,6 @@ def loader(dataset: Any, batch: int, workers: int, place: Place, **more: Any) ->
     )
 
 
-class Part:
-    """The first samples of a data set, for a loader that is too slow for all."""
-
-    def __init__(self, dataset: Any, count: int) -> None:
-        self.dataset = dataset
-        self.count = min(count, len(dataset))
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
-
-
 def penstock(
     data: SampleFile,
     batch: int,
@@ -142,15 +129,9 @@ def raw(data: SampleFile, batch: int, place: Place, work: Work | None = None) ->
     def read() -> Iterator[Any]:
         order = source.permutation(data.count)
         for start in range(0, data.count, batch):
-            rows = order[start : start + batch]
-            pieces = [(dataset, rows) for dataset in datasets]
-            yield dict(
-                zip(
-                    data.names,
-                    ps.read_many(pieces, device=place.name, like="torch"),
-                    strict=True,
-                )
-            )
+            pieces = [(dataset, order[start : start + batch]) for dataset in datasets]
+            found = ps.read_many(pieces, device=place.name, like="torch")
+            yield dict(zip(data.names, found, strict=True))
 
     return _contestant("Penstock read_many", "", data, lambda: consume(read(), place, work))
 
@@ -172,16 +153,11 @@ def over_h5py(
     share: int = 1,
 ) -> Contestant:
     """Return torch's loader over h5py, for one sample of ``share``."""
-    samples = Part(H5pySamples(data.path, data.names), max(data.count // share, batch))
+    samples = H5pySamples(data, min(max(data.count // share, batch), data.count))
     made = loader(samples, batch, workers, place)
     setting = f"{workers} {SPAWN}ed workers" if workers else "0 workers"
-    return _contestant(
-        "DataLoader over h5py",
-        setting,
-        data,
-        lambda: consume(made, place, work),
-        count=len(samples),
-    )
+    run = partial(consume, made, place, work)
+    return _contestant("DataLoader over h5py", setting, data, run, count=len(samples))
 
 
 def steps(data: SampleFile, batch: int, place: Place, work: Work) -> Contestant:

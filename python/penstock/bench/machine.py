@@ -6,7 +6,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
-import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +25,22 @@ _DISTRIBUTIONS = {
 def environment(folder: Path) -> dict[str, Any]:
     found = ps.describe(folder)
     devices = found["cuda"]["devices"]
+    versions = {"Penstock": ps.__version__, "Python": platform.python_version()}
+    for name, distributions in _DISTRIBUTIONS.items():
+        for distribution in reversed(distributions):
+            with suppress(importlib.metadata.PackageNotFoundError):
+                versions[name] = importlib.metadata.version(distribution)
+    models = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     return {
         "gpu": devices[0]["name"] if devices else None,
-        "driver": _driver() or found["cuda"]["driver_version"],
-        "cpu": _cpu(),
+        "driver": next(iter(_lines("/sys/module/nvidia/version")), found["cuda"]["driver_version"]),
+        "cpu": models[0].partition(":")[2].strip() if models else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "file_system": found["file_system"]["type"],
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "date": datetime.date.today().isoformat(),
-        "versions": {
-            "Penstock": ps.__version__,
-            "Python": platform.python_version(),
-            **{name: version for name in _DISTRIBUTIONS if (version := _version(name))},
-        },
+        "versions": versions,
     }
 
 
@@ -52,33 +54,9 @@ def in_words(environment: dict[str, Any]) -> str:
     )
 
 
-def _version(name: str) -> str | None:
-    for distribution in _DISTRIBUTIONS[name]:
-        try:
-            return importlib.metadata.version(distribution)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
-
-
-def _driver() -> str | None:
+def _lines(path: str) -> list[str]:
+    """Return the lines of a file of the kernel; none if it is not there."""
     try:
-        answer = subprocess.run(
-            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = answer.stdout.split()
-    return lines[0] if answer.returncode == 0 and lines else None
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return Path(path).read_text().splitlines()
     except OSError:
-        return platform.machine()
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
+        return []

@@ -139,6 +139,10 @@ class Row:
             return None
         return theirs / mine if self.unit in DURATIONS else mine / theirs
 
+    def beats(self, other: Row) -> float | None:
+        """Return how many times better this row is than another one; ``None`` for itself."""
+        return None if other is self else self.better_than(other)
+
     def as_json(self) -> dict[str, Any]:
         return {**vars(self), "value": self.value}
 

@@ -89,13 +89,17 @@ def ranges(pieces: list[tuple[int, int, int]]) -> Any:
     return ffi.new("penstock_range[]", [(o, n, pointer(address)) for o, n, address in pieces])
 
 
+def paths(report: Report | None) -> str:
+    """Name the paths that carried the bytes."""
+    return "" if report is None else ", ".join(report.paths).replace("_", ", ")
+
+
 def describe(report: Report | None) -> str:
     """Describe a report in a few words, for a table."""
     if report is None:
         return ""
-    paths = ", ".join(name.replace("_", ", ") for name in report.paths)
     plural = "" if report.threads == 1 else "s"
-    text = f"{paths}; {report.threads} thread{plural}"
+    text = f"{paths(report)}; {report.threads} thread{plural}"
     if report.block:
         text += f", block {report.block >> 10} KiB"
     decoded = report.decoded_cpu + report.decoded_gpu

@@ -97,19 +97,19 @@ def _common(folder: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
     """Return type and default of each parameter."""
     where = "A folder on the file system to measure. The files go into a temporary folder in it."
     peers = f"'all', 'none' or a list of {', '.join(PEERS)}."
+    once = "Run each contestant once before."
     processes = "Processes to start, which measure together."
-    profile = "Use the profiles of penstock tune."
     path = Path | None
     return {
         "folder": _option(path, None, where, *folder, metavar="PATH"),
         "iterations": _option(int, 5, "Timed runs; the median counts.", "--iterations", "-i"),
-        "warm_up": _option(
-            bool, True, "Run each contestant once before.", "--warm-up/--no-warm-up"
-        ),
+        "warm_up": _option(bool, True, once, "--warm-up/--no-warm-up"),
         "verify": _option(bool, True, "Compare the bytes.", "--verify/--no-verify"),
         "peers": _option(str, "all", peers, "--peers"),
         "n_rank": _option(int, 1, processes, "--n-rank", "--n_rank"),
-        "profile": _option(bool, False, profile, "--profile/--no-profile"),
+        "profile": _option(
+            bool, False, "Use the profiles of penstock tune.", "--profile/--no-profile"
+        ),
         "json": _option(path, None, "Save the results here.", "--json"),
         "csv": _option(path, None, "Save the tables here.", "--csv"),
         "plot": _option(path, None, "Draw the figure: .png, .svg or .pdf.", "--plot"),
@@ -152,17 +152,13 @@ def benchmark(
             shared = {key: given.pop(key) for key in common if key in given}
             raise typer.Exit(_run(name, title, measured, start, shared, given))
 
-        parameters = [
-            *(parameter.replace(annotation=types[parameter.name]) for parameter in own),
-            *(
-                inspect.Parameter(
-                    key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
-                )
-                for key, (kind, default) in common.items()
-                if key not in types
-            ),
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [p.replace(annotation=types[p.name], kind=keyword) for p in own]
+        parameters += [
+            inspect.Parameter(key, keyword, default=default, annotation=kind)
+            for key, (kind, default) in common.items()
+            if key not in types
         ]
-        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
         # Typer reads both.
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -197,7 +193,8 @@ def _run(
         if here.size == 1 and wanted > 1:
             return start(wanted, own)
         peers = _peers(shared.pop("peers"))
-        common = Common(**{**shared, "folder": _folder(shared["folder"])}, peers=peers)
+        shared["folder"] = shared["folder"] or Path(gettempdir())
+        common = Common(**shared, peers=peers)
         return measure(name, title, common, here, lambda session: work(session, **own))
     except RefusedError as refused:
         return _refuse(str(refused)) if here.is_first else 2
@@ -206,10 +203,6 @@ def _run(
 def _refuse(why: str) -> int:
     typer.echo(f"penstock: {why}", err=True)
     return 2
-
-
-def _folder(given: Path | None) -> Path:
-    return Path(gettempdir()) if given is None else given
 
 
 def _peers(text: str) -> frozenset[str]:

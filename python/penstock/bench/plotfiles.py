@@ -1,7 +1,8 @@
 """Plot files between the steps of a computation, which continues while they are written.
 
 As in h5bench, the computation is emulated by sleeping, and comes between the steps. The last write
-of a run has no computation to overlap with.
+of a run has no computation to overlap with. Ranks write files of their own, or one file together by
+MPI-IO.
 """
 
 from __future__ import annotations
@@ -9,111 +10,224 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import h5py
+import numpy as np
 
-import penstock as ps
-
-from . import events, verify
+from . import events, parallel
 from .libhdf5 import TRUNCATE, library, numbers
-from .measure import Contestant
+from .measure import Contestant, WrongBytesError
+from .ranks import RankFailedError, Ranks
 
-MEASURED = (
-    "total size (GB)",
-    "total compute time (s)",
-    "raw time (s)",
-    "raw rate (GB/s)",
-    "elapsed time (s)",
-    "slowest (s)",
-    "fastest (s)",
-    "observed rate (GB/s)",
-)
-"""The columns that all tables of plot files have."""
+ITEM = 8
+"""The bytes of an element: all are of double precision."""
+
+
+@dataclass
+class Part(events.Field):
+    """The elements of a dataset that this rank writes."""
+
+    group: str
+    name: str
+    shape: tuple[int, ...]
+    """The shape of the whole dataset."""
+    start: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        shape: tuple[int, ...],
+        start: tuple[int, ...],
+        count: tuple[int, ...],
+        seed: tuple[int, ...],
+    ) -> Part:
+        group, _, name = name.partition("/")
+        return cls(np.random.default_rng(seed).random(count), False, group, name, shape, start)
+
+
+def levels(count: int, nbytes: int, ranks: Ranks) -> list[Part]:
+    """Return this rank's parts of AMReX's layout.
+
+    Each level has one dataset with the elements of all boxes; those of a rank are contiguous.
+    """
+    length, rank = nbytes // ITEM // count, ranks.rank
+    shape, start = (length * ranks.size,), (length * rank,)
+    return [
+        Part.of(f"level_{level}/data:datatype=0", shape, start, (length,), (rank, level))
+        for level in range(count)
+    ]
+
+
+def block(nbytes: int, ranks: Ranks) -> list[Part]:
+    """Return this rank's block of an array of three dimensions, in nearly equal edges.
+
+    The last dimension, whose elements are contiguous in the file, is divided first.
+    """
+    items = nbytes // ITEM
+    edge = max(round(items ** (1 / 3)), 1)
+    count = (max(items // edge**2, 1), edge, edge)
+    grid = _grid(ranks.size)
+    at = np.unravel_index(ranks.rank, grid)
+    shape = tuple(n * parts for n, parts in zip(count, grid, strict=True))
+    start = tuple(int(n * place) for n, place in zip(count, at, strict=True))
+    return [Part.of("fields/block", shape, start, count, (ranks.rank, 0))]
+
+
+def _grid(size: int) -> tuple[int, ...]:
+    """Divide ranks among three dimensions as evenly as possible, most in the last one."""
+    found = (
+        (a, b, size // (a * b))
+        for a in range(1, size + 1)
+        for b in range(1, size + 1)
+        if size % (a * b) == 0 and a <= b <= size // (a * b)
+    )
+    return min(found, key=lambda grid: grid[2])
 
 
 @dataclass
 class Series:
-    """The plot files of a run, and the times of the runs."""
+    """The plot files of a run, and the times of the runs on this rank."""
 
     way: events.Way
     folder: Path
-    fields: list[events.Field]
-    """The contents of each file: one field per level of refinement."""
+    parts: list[Part]
     steps: int
     compute: float
     """Seconds between two files."""
+    ranks: Ranks = field(default_factory=Ranks)
+    """Those that write each file together."""
+    is_collective: bool = False
     in_calls: list[float] = field(default_factory=list)
-    """Seconds in calls of HDF5 in each run, including waits."""
+    """Seconds in calls of HDF5 in each run, including waits and copies to the host."""
+    last: list[float] = field(default_factory=list)
+    """Seconds of the last write in each run, which overlaps with no computation."""
+    submits: list[list[float]] = field(default_factory=list)
+    """Seconds of each H5Dwrite in each run."""
+
+    @property
+    def memory(self) -> str:
+        return "GPU memory" if self.parts[0].on_gpu else "host memory"
 
     @property
     def nbytes(self) -> int:
-        return self.steps * sum(each.nbytes for each in self.fields)
+        """The bytes that this rank writes in a run."""
+        return self.steps * sum(part.nbytes for part in self.parts)
 
+    def path(self, step: int) -> Path:
+        return self.folder / f"plt{step:05}.h5"
 
-def contestant(series: Series, amount: float = 1) -> Contestant:
-    """Return a contestant that writes the files, with the emulated computation between them."""
-    way, folder, fields = series.way, series.folder, series.fields
-    kind = "GPU" if ps.devices() else "host"
+    def contestant(self, setting: str, amount: float = 1) -> Contestant:
+        """Return a contestant that writes the files, with the emulated computation between them."""
+        found = Contestant(self.way.name, setting, amount, self._run, self._before)
+        if self.ranks.size > 1:
+            found.verify = self._verify
+        else:
+            found.check = self._verify
+        found.after = self._remove
+        found.detail = lambda: f"{self.in_calls[-1]:.3f} s in calls, {self.memory}"
+        return found
 
-    def before() -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        # This contestant must not wait for the write-back of others.
-        os.sync()
+    def _remove(self) -> None:
+        if self.ranks.is_first:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
-    def run() -> None:
+    def _before(self) -> None:
+        for part in self.parts:
+            part.for_writing(self.way)
+        self._remove()
+        if self.ranks.is_first:
+            self.folder.mkdir()
+            # This contestant must not wait for the write-back of others.
+            os.sync()
+
+    def _run(self) -> None:
+        try:
+            self._write_all()
+        except Exception as error:
+            if self.ranks.size == 1:
+                raise
+            raise RankFailedError(f"{self.way.name}, {self.memory}: {error}") from error
+
+    def _write_all(self) -> None:
         spent = 0.0
-        found = events.Events(way)
-        with events.access(way) as access:
-            for step in range(series.steps):
+        self.submits.append([])
+        found = events.Events(self.way)
+        with self._lists() as lists:
+            for step in range(self.steps):
                 if step:
-                    time.sleep(series.compute)
+                    time.sleep(self.compute)
                 begin = time.perf_counter()
                 found.wait()
-                _write(way, folder / f"plt{step:05}.h5", fields, access, found.id)
+                waited = time.perf_counter()
+                self._write(self.path(step), lists, found.id)
                 spent += time.perf_counter() - begin
-        begin = time.perf_counter()
-        found.close()
-        series.in_calls.append(spent + time.perf_counter() - begin)
+            begin = time.perf_counter()
+            found.close()
+            end = time.perf_counter()
+        self.in_calls.append(spent + end - begin)
+        self.last.append(end - waited)
 
-    def check(_: object) -> None:
-        for step in (0, series.steps - 1):
-            path = folder / f"plt{step:05}.h5"
-            for level, each in enumerate(fields):
+    @contextmanager
+    def _lists(self) -> Iterator[tuple[int, int, int]]:
+        with ExitStack() as stack:
+            access = stack.enter_context(events.access(self.way))
+            creation = transfer = 0
+            if self.ranks.size > 1:
+                parallel.share(access)
+                lists = parallel.lists(is_collective=self.is_collective)
+                creation, transfer = stack.enter_context(lists)
+            yield access, creation, transfer
+
+    def _write(self, path: Path, lists: tuple[int, int, int], event_set: int) -> None:
+        hdf5, later = library(), events.later
+        access, creation, transfer = lists
+        file = later("H5Fcreate_async")(os.fsencode(path), TRUNCATE, 0, access, event_set)
+        for part in self.parts:
+            shape, count = part.shape, part.values.shape
+            group = later("H5Gcreate_async")(file, part.group.encode(), 0, 0, 0, event_set)
+            space = hdf5.H5Screate_simple(len(shape), numbers(*shape), None)
+            memory = hdf5.H5Screate_simple(len(count), numbers(*count), None)
+            dataset = later("H5Dcreate_async")(
+                group, part.name.encode(), hdf5.doubles, space, 0, creation, 0, event_set
+            )
+            places = numbers(*part.start), None, numbers(*count), None
+            hdf5.H5Sselect_hyperslab(space, 0, *places)
+            address = part.for_writing(self.way)
+            begin = time.perf_counter()
+            later("H5Dwrite_async")(
+                dataset, hdf5.doubles, memory, space, transfer, address, event_set
+            )
+            self.submits[-1].append(time.perf_counter() - begin)
+            later("H5Dclose_async")(dataset, event_set)
+            later("H5Gclose_async")(group, event_set)
+            hdf5.H5Sclose(memory)
+            hdf5.H5Sclose(space)
+        later("H5Fclose_async")(file, event_set)
+
+    def _verify(self, _: object) -> None:
+        """Compare this rank's part of all files. No rank continues before all have compared."""
+        found = self.ranks.gather(self._difference())
+        if wrong := next(filter(None, found), None):
+            raise WrongBytesError(wrong)
+
+    def _difference(self) -> str | None:
+        for step in range(self.steps):
+            path = self.path(step)
+            try:
                 with h5py.File(path) as file:
-                    offset = file[f"level_{level}/data:datatype=0"].id.get_offset()
-                verify.checker(path, verify.windows(each.nbytes, offset), each.address)(None)
-
-    return Contestant(
-        way.name,
-        way.setting or ("event set" if way.has_events else "no event set"),
-        amount,
-        run,
-        before=before,
-        check=check,
-        after=partial(shutil.rmtree, folder),
-        detail=lambda: f"{series.in_calls[-1]:.3f} s in calls, {kind} memory",
-    )
-
-
-def _write(
-    way: events.Way, path: Path, fields: list[events.Field], access: int, event_set: int
-) -> None:
-    hdf5, later = library(), events.later
-    file = later("H5Fcreate_async")(os.fsencode(path), TRUNCATE, 0, access, event_set)
-    for level, each in enumerate(fields):
-        name = f"level_{level}".encode()
-        group = later("H5Gcreate_async")(file, name, 0, 0, 0, event_set)
-        space = hdf5.H5Screate_simple(1, numbers(each.nbytes), None)
-        dataset = later("H5Dcreate_async")(
-            group, b"data:datatype=0", hdf5.bytes, space, 0, 0, 0, event_set
-        )
-        address = each.for_writing(way)
-        later("H5Dwrite_async")(dataset, hdf5.bytes, 0, 0, 0, address, event_set)
-        later("H5Dclose_async")(dataset, event_set)
-        later("H5Gclose_async")(group, event_set)
-        hdf5.H5Sclose(space)
-    later("H5Fclose_async")(file, event_set)
+                    for part in self.parts:
+                        ends = zip(part.start, part.values.shape, strict=True)
+                        mine = tuple(slice(at, at + n) for at, n in ends)
+                        stored = file[part.group][part.name][mine]
+                        if not np.array_equal(stored, part.values):
+                            at = np.argwhere(stored != part.values)[0] + part.start
+                            where = ", ".join(map(str, at))
+                            return f"{path}, {part.group}/{part.name}: element ({where})"
+            except (OSError, KeyError) as error:
+                return f"{path}: {error}"
+        return None

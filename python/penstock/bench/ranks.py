@@ -160,9 +160,8 @@ def _of_mpi() -> Ranks:
         mpi4py.rc.finalize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError if it finds no MPI library
-        raise NoRanksError(
-            f"ranks under mpirun need mpi4py ({error}): pip install mpi4py"
-        ) from None
+        why = f"ranks under mpirun need mpi4py ({error}): pip install mpi4py"
+        raise NoRanksError(why) from None
     world = MPI.COMM_WORLD
     if world.Get_size() == 1:
         raise NoRanksError(
@@ -224,14 +223,13 @@ def _processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 def _worst(processes: list[subprocess.Popen[bytes]]) -> int:
     left = dict(enumerate(processes))
     while left:
-        for rank, process in list(left.items()):
-            if (status := process.poll()) is None:
-                continue
+        ended = {rank: it.returncode for rank, it in left.items() if it.poll() is not None}
+        for rank, status in ended.items():
             del left[rank]
             if status < 0:
                 name = signal.Signals(-status).name
                 print(f"penstock: rank {rank} was killed by {name}", file=sys.stderr)
             if status:
-                return status if status > 0 else 1
+                return max(status, 1)
         time.sleep(0.02)
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,15 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock._threads import Pool
-
-from .hdf5_files import create
+from .hdf5_files import create, deflated, write_chunks
 from .measure import WrongBytesError
 
 DISTINCT = 64
 """The images repeat after this number of samples."""
-_THREADS = 16
-_LEVEL = 4
 
 Array = np.ndarray[Any, Any]
 
@@ -79,18 +74,13 @@ def made(
     """Make the file, with a chunk for each image. Afterwards it is in the page cache."""
     words = "gzip" if is_gzip else "raw"
     path = folder / f"samples-{words}-{count}-{'x'.join(map(str, shape))}.h5"
-    filters = {"compression": "gzip", "compression_opts": _LEVEL} if is_gzip else {}
-
-    def encode(image: Array) -> bytes:
-        return zlib.compress(image.tobytes(), _LEVEL) if is_gzip else image.tobytes()
+    filters = {"compression": "gzip", "compression_opts": 4} if is_gzip else {}
 
     def fill(file: Any) -> None:
-        with Pool(_THREADS) as pool:
-            stored = list(pool.map(encode, pictures(shape)))
+        images = pictures(shape)
+        stored = deflated(images) if is_gzip else [image.tobytes() for image in images]
         dataset = file.create_dataset("image", (count, *shape), "u1", chunks=(1, *shape), **filters)
-        origin = (0,) * len(shape)
-        for number in range(count):
-            dataset.id.write_direct_chunk((number, *origin), stored[number % DISTINCT])
+        write_chunks(dataset, stored, 1, count)
         for name in names[1:]:
             file[name] = numbers(name, np.arange(count))
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,42 +29,25 @@ from penstock.signals import undisturbed
 
 from . import figures, files, group, machine
 from .figures import Figure
-from .measure import (
-    LEFT_OUT,
-    OUR_MODES,
-    OURS,
-    Contestant,
-    Row,
-    WrongBytesError,
-    no_check,
-    race,
-)
+from .measure import LEFT_OUT, OUR_MODES, OURS, Contestant, Row, WrongBytesError, no_check, race
 from .ranks import LostRankError, Ranks
 from .tables import Table
 
 PEERS = (
-    "kvikio",
-    "h5py",
-    "torch",
-    "deepspeed",
-    "vfd-gds",
-    "vol-async",
-    "fio",
-    "ior",
-    "nvcomp",
-    "libdeflate",
-    "safetensors",
-    "instanttensor",
-    "runai",
-    "fastsafetensors",
-    "lance",
-    "netcdf4",
-    "h5netcdf",
-    "anndata",
-    "scdataset",
-    "annbatch",
+    *(
+        "kvikio",
+        "h5py",
+        "torch",
+        "deepspeed",
+        "vfd-gds",
+        "vol-async",
+        "fio",
+        "nvcomp",
+        "libdeflate",
+    ),
+    *("safetensors", "instanttensor", "runai", "fastsafetensors", "lance", "netcdf4", "h5netcdf"),
+    *("anndata", "annbatch"),
 )
-
 
 _REMOVAL_SECONDS = 20
 """The longest time in which terminated ranks may still write."""
@@ -186,26 +170,18 @@ class Session:
         The amount of a row is that of all ranks.
         """
         offered = list(contestants)
-        self.absent |= {
-            contestant.name: contestant.absent for contestant in offered if contestant.absent
-        }
-        entered = [contestant for contestant in offered if not contestant.absent]
+        self.absent |= {one.name: one.absent for one in offered if one.absent}
+        entered = [one for one in offered if not one.absent]
         if not self.common.verify:
             for contestant in entered:
                 contestant.check = contestant.verify = no_check
         has_warm_up = self.common.warm_up if warm_up is None else warm_up
         rounds = self.common.iterations if iterations is None else iterations
-        runs = len(entered) * (rounds + has_warm_up)
-        task = self.progress.add_task(group or self.title, total=runs)
-        rows = race(
-            entered,
-            unit,
-            rounds=rounds,
-            group=group,
-            warm_up=has_warm_up,
-            ranks=self.ranks,
-            step=lambda: self.progress.advance(task),
-        )
+        total = len(entered) * (rounds + has_warm_up)
+        task = self.progress.add_task(group or self.title, total=total)
+        how: dict[str, Any] = {"rounds": rounds, "group": group, "warm_up": has_warm_up}
+        step = partial(self.progress.advance, task)
+        rows = race(entered, unit, ranks=self.ranks, step=step, **how)
         self.progress.remove_task(task)
         self.rows += rows
         return rows
@@ -217,7 +193,8 @@ class Session:
             return 1 if failed else 0
         environment = machine.environment(self.measured)
         where = machine.in_words(environment)
-        self._print(where)
+        if not self.common.quiet:
+            self._print(where)
         for row in failed:
             what = ", ".join(filter(None, [row.group, row.name, row.setting]))
             print(f"penstock: {what}: {row.error}", file=sys.stderr)
@@ -228,9 +205,8 @@ class Session:
         if self.common.csv:
             _write(self.common.csv, "\n".join(table.as_csv() for table in self.tables))
         drawn = figures.draw(self.figures, self.common.plot, where) if self.common.plot else []
-        if not self.common.quiet:
-            for path in drawn:
-                print(f"Figure: {path}")
+        for path in [] if self.common.quiet else drawn:
+            print(f"Figure: {path}")
         return 1 if failed else 0
 
     def _is_ours(self, row: Row) -> bool:
@@ -239,16 +215,14 @@ class Session:
 
     def _print(self, where: str) -> None:
         out = Console(width=None if sys.stdout.isatty() else 160)
-        if not self.common.quiet:
-            for table in self.tables:
-                out.print(table.as_rich(out.width))
-                for note in table.notes:
-                    out.print(note, markup=False, highlight=False)
-            for sentence in self.words:
-                out.print(sentence, markup=False, highlight=False)
-            for name, why in self.absent.items():
-                out.print(f"Not measured: {name}: {why}.", markup=False, highlight=False)
-            out.print(f"{where}.", markup=False, highlight=False)
+        absent = [f"Not measured: {name}: {why}." for name, why in self.absent.items()]
+        plain: dict[str, Any] = {"markup": False, "highlight": False}
+        for table in self.tables:
+            out.print(table.as_rich(out.width))
+            for note in table.notes:
+                out.print(note, **plain)
+        for sentence in (*self.words, *absent, f"{where}."):
+            out.print(sentence, **plain)
 
     def _as_json(self, environment: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -323,9 +297,8 @@ def _check(common: Common) -> None:
         _check_writable(path)
     for number, path in enumerate(common.results):
         if conflict(path, common.results[:number]):
-            raise RefusedError(
-                f"{path} is given twice: give each kind of results a file of its own"
-            )
+            why = "give each kind of results a file of its own"
+            raise RefusedError(f"{path} is given twice: {why}")
 
 
 def _check_writable(path: Path) -> None:
@@ -342,9 +315,8 @@ def _check_writable(path: Path) -> None:
         if place == path:
             # Without waiting for the reader of a FIFO.
             os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC))
-            return
-        with tempfile.TemporaryFile(dir=place):
-            return
+        else:
+            tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
         raise RefusedError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -387,12 +359,7 @@ def _remove(folder: Path) -> None:
 
 
 def _progress(common: Common, ranks: Ranks) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=common.quiet or not ranks.is_first or not sys.stderr.isatty(),
-    )
+    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    is_off = common.quiet or not ranks.is_first or not sys.stderr.isatty()
+    console = Console(stderr=True)
+    return Progress(*shown, TimeElapsedColumn(), console=console, transient=True, disable=is_off)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from penstock.dist.description import Description, StoredArray
 from penstock.files import WRITE, NativeFile
 from penstock.memory import copy_bytes
 
-from . import gpu, group, verify
+from . import gpu, group, native, verify
 from .files import DATASET, DataFile, sync_file
 from .measure import Contestant, absent
 from .ranks import Ranks
@@ -58,60 +58,46 @@ def writers(
     assert description is not None
     keys, stored = keys_of(text), StoredArray(description)
     start = part.offset - file.offset
-    places = verify.windows(part.nbytes, part.offset)
-    check = verify.checker(file.path, places, buffer.address)
+    ranges = transfers.ranges_of((slice(start, start + part.nbytes),), stored.description.shape)
+
+    def write(opened: NativeFile) -> None:
+        transfers.write(stored, opened, ranges, arrays.view(buffer.array), resolve(keys))
+        if sync:
+            opened.sync()
+
+    def by_posix(opened: Any) -> None:
+        host = HostArray.of(part.nbytes)
+        copy_bytes(host.ctypes.data, buffer.address, part.nbytes)
+        done = 0
+        while done < part.nbytes:
+            piece = host[done : done + _STEP].data
+            done += os.pwrite(opened.fileno(), piece, part.offset + done)
+        if sync:
+            os.fsync(opened.fileno())
+
+    def contestant(
+        name: str, setting: str, open_file: Callable[[], Any], run: Callable[[Any], None]
+    ) -> Contestant:
+        opened: list[Any] = []
+
+        def before() -> None:
+            sync_file(file.path)
+            opened[:] = [open_file()]
+
+        check = verify.checker(file.path, verify.windows(part.nbytes, part.offset), buffer.address)
+        made = Contestant(name, setting, part.nbytes, lambda: run(opened[0]), before, check=check)
+        made.after = lambda: opened.pop().close()
+        return made
 
     def ours() -> Contestant:
-        opened: list[NativeFile] = []
-        ranges = transfers.ranges_of((slice(start, start + part.nbytes),), stored.description.shape)
-
-        def before() -> None:
-            sync_file(file.path)
-            opened[:] = [NativeFile(file.path, WRITE)]
-
-        def run() -> None:
-            transfers.write(stored, opened[0], ranges, arrays.view(buffer.array), resolve(keys))
-            if sync:
-                opened[0].sync()
-
-        def after() -> None:
-            opened.pop().close()
-
-        return Contestant(
-            "Penstock",
-            text or "default options",
-            part.nbytes,
-            run,
-            before=before,
-            check=check,
-            after=after,
-            detail=_path_of_last,
-        )
+        setting = text or "default options"
+        made = contestant("Penstock", setting, lambda: NativeFile(file.path, WRITE), write)
+        made.detail = lambda: native.paths(ps.last_report())
+        return made
 
     def posix() -> Contestant:
-        descriptors: list[int] = []
-
-        def before() -> None:
-            sync_file(file.path)
-            descriptors[:] = [os.open(file.path, os.O_WRONLY)]
-
-        def run() -> None:
-            host = HostArray.of(part.nbytes)
-            copy_bytes(host.ctypes.data, buffer.address, part.nbytes)
-            done = 0
-            while done < part.nbytes:
-                piece = host[done : done + _STEP].data
-                done += os.pwrite(descriptors[0], piece, part.offset + done)
-            if sync:
-                os.fsync(descriptors[0])
-
-        def after() -> None:
-            os.close(descriptors.pop())
-
         setting = "one copy, a host array, pwrite"
-        return Contestant(
-            "POSIX", setting, part.nbytes, run, before=before, check=check, after=after
-        )
+        return contestant("POSIX", setting, lambda: open(file.path, "r+b", buffering=0), by_posix)
 
     return [ours, posix]
 
@@ -131,26 +117,27 @@ def readers(
     keys = keys_of(text)
     source = f"{file.path}:{DATASET}"
     poison, check = verify.reading(file, file.nbytes, buffer.address)
-    common: dict[str, Any] = {"before": before, "poison": poison, "check": check}
 
     @cache
     def of_nccl() -> Any:
         return group.nccl(ranks, folder)
 
+    def contestant(name: str, setting: str, run: Callable[[], object]) -> Contestant:
+        return Contestant(name, setting, file.nbytes, run, before, poison, check)
+
     def replicated(name: str, members: Any) -> Contestant:
         def run() -> None:
             load_replicated(source, members, out=buffer.array, **keys)
 
-        detail = _note_of_last
-        setting = text or "default options"
-        return Contestant(name, setting, file.nbytes, run, detail=detail, **common)
+        made = contestant(name, text or "default options", run)
+        made.detail = lambda: getattr(ps.last_report(), "note", "")
+        return made
 
     def alone() -> Any:
         return group.BenchGroup(Ranks())
 
     def ours(is_alone: bool) -> Contestant:
-        members = alone() if is_alone else group.of(ranks)
-        return replicated("Penstock, replicated", members)
+        return replicated("Penstock, replicated", alone() if is_alone else group.of(ranks))
 
     def by_nccl(is_alone: bool) -> Contestant:
         name, found = "Penstock, replicated by NCCL", of_nccl()
@@ -158,22 +145,10 @@ def readers(
             return absent(name, "", found)
         return replicated(name, alone() if is_alone else found)
 
-    def each(is_alone: bool) -> Contestant:
-        def run() -> None:
-            ps.read(source, out=buffer.array, **keys)
-
-        return Contestant(
-            "each reads all", "penstock.read", file.nbytes, run, detail=_path_of_last, **common
-        )
+    def each(_: bool) -> Contestant:
+        read = partial(ps.read, source, out=buffer.array, **keys)
+        made = contestant("each reads all", "penstock.read", read)
+        made.detail = lambda: native.paths(ps.last_report())
+        return made
 
     return [ours, by_nccl, each]
-
-
-def _path_of_last() -> str:
-    last = ps.last_report()
-    return "" if last is None else ", ".join(last.paths).replace("_", ", ")
-
-
-def _note_of_last() -> str:
-    last = ps.last_report()
-    return "" if last is None else last.note

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
@@ -13,6 +14,11 @@ from rich.text import Text
 from .measure import OURS, Row
 
 Cell = str | int | float | None
+
+
+def columns(text: str) -> list[str]:
+    """Return the columns that a text such as "Size|GB/s" names."""
+    return text.split("|")
 
 
 @dataclass
@@ -31,9 +37,16 @@ class Table:
         assert len(cells) == len(self.columns)
         self.rows.append(list(cells))
 
-    def column(self, name: str) -> list[Cell]:
-        at = self.columns.index(name)
-        return [row[at] for row in self.rows]
+    def result(self, row: Row, known: Sequence[Cell], *more: Cell) -> None:
+        """Add what is known of a row, its value with the spread, more cells and its detail.
+
+        In place of all but the first, the row of a failure has its error.
+        """
+        if row.value is None or row.spread is None:
+            left = len(self.columns) - len(known) - 1
+            self.add(*known, *[None] * left, f"failed: {row.error}")
+        else:
+            self.add(*known, row.value, *row.spread, *more, row.detail)
 
     def as_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -78,19 +91,15 @@ class Table:
 def of_rows(title: str, rows: list[Row], first: str = "What") -> Table:
     """Return one line per contestant, compared with the first one of Penstock in its group."""
     unit = rows[0].unit if rows else "GB/s"
-    columns = [first, "Contestant", "Setting", unit, "worst", "best", "Penstock is (x)", "Detail"]
-    table = Table(title, columns)
+    heading = f"{first}|Contestant|Setting|{unit}|worst|best|Penstock is (x)|Detail"
+    table = Table(title, columns(heading))
     ours: dict[str, Row] = {}
     for row in rows:
         if row.name.startswith(OURS):
             ours.setdefault(row.group, row)
     for row in rows:
-        if row.value is None or row.spread is None:
-            table.add(row.group, row.name, row.setting, *[None] * 4, f"failed: {row.error}")
-            continue
-        first_of_ours = ours.get(row.group, row)
-        ratio = None if row is first_of_ours else first_of_ours.better_than(row)
-        table.add(row.group, row.name, row.setting, row.value, *row.spread, ratio, row.detail)
+        known = (row.group, row.name, row.setting)
+        table.result(row, known, ours.get(row.group, row).beats(row))
     return table
 
 

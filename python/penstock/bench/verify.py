@@ -1,11 +1,11 @@
-"""Checks that a read delivered the file's bytes, at places spread over its range."""
+"""Checks that a read delivered the file's bytes, at places spread over its range, or all values."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from itertools import count as counting
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -103,3 +103,38 @@ def reading(
     """Return poison and check of a contiguous read from the start of the data."""
     places = windows(nbytes, file.offset)
     return poisoner(address, places), checker(file.path, places, address)
+
+
+class Expected:
+    """The expected values of a dataset or selection."""
+
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.values = values
+        self._on_gpu: Any = None
+
+    def part(self, count: int) -> Expected:
+        """Return the values of the first elements of a one-dimensional dataset."""
+        return Expected(self.values[:count])
+
+    def poison(self, array: Any) -> None:
+        """Overwrite a destination with values that the dataset does not have."""
+        if isinstance(array, np.ndarray):
+            array.view(np.uint8).fill(0xA5)
+        elif gpu.torch:
+            array.view(gpu.torch.int32).fill_(-1)
+            gpu.synchronize()
+        else:
+            gpu.put(gpu.address_of(array), np.full(self.values.nbytes, 0xA5, np.uint8))
+
+    def check(self, array: Any) -> None:
+        """Raise unless all values of an array, on the host or a GPU, are right."""
+        if isinstance(array, np.ndarray):
+            equal = np.array_equal(array, self.values)
+        elif gpu.torch:
+            if self._on_gpu is None:
+                self._on_gpu = gpu.torch.from_numpy(self.values).cuda()
+            equal = gpu.torch.equal(array, self._on_gpu)
+        else:
+            equal = np.array_equal(array.numpy(), self.values)
+        if not equal:
+            raise WrongBytesError("wrong values")

@@ -42,10 +42,10 @@ class Way:
 
 def ways() -> list[Way]:
     """Return all ways; the first is Penstock with its default mode."""
-    found: list[Way] = []
-    for mode in MODES:
-        name = "Penstock" if mode == "auto" else mode
-        found.append(Way(name, f"mode={mode}", ("penstock", f"mode={mode}")))
+    found = [
+        Way("Penstock" if mode == "auto" else mode, f"mode={mode}", ("penstock", f"mode={mode}"))
+        for mode in MODES
+    ]
     found.append(Way("HDF5 alone", "sec2 driver, a host array, one copy", None, staged=True))
     if other := os.environ.get("PENSTOCK_BENCH_DRIVER"):
         configuration = os.environ.get("PENSTOCK_BENCH_DRIVER_CONFIG", "")
@@ -71,10 +71,6 @@ def _temporary() -> Path:
     return Path(folder)
 
 
-def _report() -> Path:
-    return Path(os.environ[_REPORTS], f"{os.getpid()}.jsonl")
-
-
 def detail(way: Way, operation: str) -> Callable[[], str]:
     """Return a function that describes the driver's account of the file closed last."""
 
@@ -83,7 +79,8 @@ def detail(way: Way, operation: str) -> Callable[[], str]:
             return f"HDF5 {library().version}"
         if way.driver[0] != "penstock":
             return ""
-        closed = json.loads(_report().read_text().splitlines()[-1])
+        report = Path(os.environ[_REPORTS], f"{os.getpid()}.jsonl")
+        closed = json.loads(report.read_text().splitlines()[-1])
         counted = {name for name in closed[operation] if name != "metadata"}
         return "; ".join([*sorted(counted), *closed["notes"]]).replace("_", ", ")
 
@@ -144,28 +141,12 @@ def reading(
     def run() -> None:
         read(way, opened[0], buffer, part.nbytes, file.nbytes, start)
 
-    def after() -> None:
-        opened.pop().close()
-
     poison, check = verify.reading(part, part.nbytes, buffer.address)
-    made = Contestant(
-        way.name,
-        way.setting,
-        part.nbytes,
-        run,
-        before=before,
-        poison=poison,
-        check=check,
-        after=after,
-        detail=detail(way, "read"),
-    )
+    made = Contestant(way.name, way.setting, part.nbytes, run, before, poison, check)
+    made.after, made.detail = lambda: opened.pop().close(), detail(way, "read")
     whole = verify.pieces(part.nbytes, part.offset)
-    return verify.with_last_run(
-        made,
-        runs,
-        verify.poisoner(buffer.address, whole),
-        verify.checker(part.path, whole, buffer.address),
-    )
+    again = verify.poisoner(buffer.address, whole)
+    return verify.with_last_run(made, runs, again, verify.checker(part.path, whole, buffer.address))
 
 
 def writing(
@@ -205,15 +186,7 @@ def writing(
 
     setting = way.setting if driver is None else driver[1] or driver[0]
     setting = f"{setting}, os.fsync" if sync and not syncs_itself else setting
-    made = Contestant(
-        way.name,
-        setting,
-        nbytes,
-        run,
-        before=before,
-        check=partial(check, verify.windows),
-        after=after,
-        detail=detail(way, "write"),
-    )
+    made = Contestant(way.name, setting, nbytes, run, before, after=after)
+    made.check, made.detail = partial(check, verify.windows), detail(way, "write")
     # There is nothing to poison: each run writes a new file.
     return verify.with_last_run(made, runs, nothing, partial(check, verify.pieces))

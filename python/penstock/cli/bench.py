@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from penstock.bench.commands import NAMES
+from penstock.bench.commands import IN_OTHERS, NAMES
 from penstock.cli.help_text import new_group, with_whole_summary
 
 # The class of typer's errors about arguments, which has no public name.
@@ -43,7 +43,7 @@ class _Benchmarks(TyperGroup):
         if cmd_name not in NAMES:
             return None
         function = cmd_name.replace("-", "_")
-        module = import_module(f"penstock.bench.commands.{function}")
+        module = import_module(f"penstock.bench.commands.{IN_OTHERS.get(cmd_name, function)}")
         single = new_group(add_completion=False)
         single.command(cmd_name, cls=_Spaced)(getattr(module, function))
         return with_whole_summary(single)

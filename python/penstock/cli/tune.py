@@ -41,7 +41,7 @@ def tune(
         ),
     ],
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="Longest time to search, such as 30s or 2m.")
+        str, typer.Option(metavar="TIME", help="Longest time to measure, such as 30s or 2m.")
     ] = "60s",
     device: Annotated[
         str | None, typer.Option(metavar="N", help="N, cuda:N or cpu; the first GPU by default.")
@@ -70,7 +70,7 @@ def tune(
     """Find the best options for reads and writes on a file system, and store them in a profile.
 
     New processes use the profile; options of calls, files and the environment override it. The
-    search makes a temporary file for each device in PATH. See docs/how-to/tuning.md. The exit
+    command makes a temporary file for each device in PATH. See docs/how-to/tuning.md. The exit
     status is 1 if a read gave wrong bytes, and 2 for other failures.
     """
     with in_one_sentence(REFUSED), _finding_wrong_bytes():
@@ -186,22 +186,26 @@ def _tune(store: profiles.Store, plan: Plan, cufile_out: Path | None, as_json: b
             text_file.write(cufile_out, text)
     seconds = time.monotonic() - began
     if as_json:
-        print_json(
-            {
-                "path": os.fspath(plan.folder),
-                "devices": list(plan.devices),
-                "budget": plan.seconds,
-                "seconds": round(seconds, 2),
-                "rows": [
-                    {**row.as_json(), "why_not": row.why_not, "trials": row.trials_as_json()}
-                    for row in found
-                ],
-                "profiles": [os.fspath(path) for path in kept],
-                "cufile": keys,
-            }
-        )
+        shown = {
+            "path": os.fspath(plan.folder),
+            "devices": list(plan.devices),
+            "budget": plan.seconds,
+            "seconds": round(seconds, 2),
+            "rows": [
+                {**row.as_json(), "why_not": row.why_not, "trials": row.trials_as_json()}
+                for row in found
+            ],
+            "profiles": [os.fspath(path) for path in kept],
+            "cufile": keys,
+        }
+        print_json(shown)
     else:
-        _show_found(found, slots, seconds, kept, keys)
+        print_table(_table(found, ", ".join(slot.name for slot in slots), seconds))
+        for path in kept:
+            results.print(Text(f"Stored in {path}"))
+        if keys is not None:
+            words = ", ".join(f"{key} = {value}" for key, value in keys["keys"].items())
+            results.print(Text(f"{keys['path']}: {words or 'the present values are the best'}"))
         if store.is_off:
             results.print("Profiles are not used while PENSTOCK_PROFILE=off is set.")
     if failures:
@@ -215,21 +219,6 @@ def _noting(failures: list[str], path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         failures.append(f"{path} cannot be written: {error.strerror}")
-
-
-def _show_found(
-    found: list[Found],
-    slots: list[profiles.Slot],
-    seconds: float,
-    kept: list[Path],
-    keys: dict[str, Any] | None,
-) -> None:
-    print_table(_table(found, ", ".join(slot.name for slot in slots), seconds))
-    for path in kept:
-        results.print(Text(f"Stored in {path}"))
-    if keys is not None:
-        words = ", ".join(f"{key} = {value}" for key, value in keys["keys"].items())
-        results.print(Text(f"{keys['path']}: {words or 'the present values are the best'}"))
 
 
 @contextmanager
@@ -253,50 +242,33 @@ def _table(found: list[Found], target: str, seconds: float) -> Table:
         title_justify="left",
     )
     table.add_column("What", no_wrap=True)
-    table.add_column("Tried", justify="right")
-    table.add_column("Default", justify="right")
-    table.add_column("Tuned", justify="right")
-    table.add_column("Gain", justify="right")
+    for heading in ("Tried", "Default", "Tuned", "Gain"):
+        table.add_column(heading, justify="right")
     table.add_column("Best options", overflow="fold")
     for row in found:
-        if row.outcome is None:
-            cells = plain(row.row.name, "", "", "", "", f"not measured: {row.why_not}")
-        else:
-            best = in_words(row.outcome.best)
+        cells = ["", "", "", "", f"not measured: {row.why_not}"]
+        if row.outcome is not None:
+            duel, best = row.outcome.duel, in_words(row.outcome.best)
+            gain = f"{duel.gain:+.1%} ± {2 * duel.error:.1%}" if row.options and duel else "none"
             if row.alone:
                 best += f"; one GPU alone {rate(row.alone[1], 1)} of {rate(row.alone[0], 1)}"
-            cells = plain(
-                row.row.name,
-                str(row.settings),
-                rate(row.default_rate, 1),
-                rate(row.rate, 1),
-                _gain(row),
-                best,
-            )
-        table.add_row(*cells)
+            rates = [rate(each, 1) for each in row.rates]
+            cells = [str(row.settings), *rates, gain, best]
+        table.add_row(*plain(row.row.name, *cells))
     return table
-
-
-def _gain(row: Found) -> str:
-    duel = row.outcome.duel if row.outcome else None
-    if not row.options or duel is None:
-        return "none"
-    return f"{duel.gain:+.1%} ± {2 * duel.error:.1%}"
 
 
 def _tune_cufile(plan: Plan, out: Path, end: float) -> tuple[dict[str, Any], str]:
     """Return the result, and the text of the configuration with it."""
     one = Plan(plan.folder, plan.devices[:1], plan.seconds * _CUFILE_SHARE)
+    left = tuner.until(end - time.monotonic())
     with tuner.own_files(one) as paths:
-        outcome, config = cufile.search(
-            paths[0], one.file_size, one.devices[0], lambda: end - time.monotonic()
-        )
-    trials = {trial.setting: trial for trial in outcome.trials}
+        outcome, config = cufile.best(paths[0], one.file_size, one.devices[0], left)
     keys = {
         "path": os.fspath(out),
         "keys": {name: json.loads(value) for name, value in outcome.best},
         "gain": round(outcome.duel.gain, 4) if outcome.best and outcome.duel else 0.0,
-        "settings": len(trials),
+        "settings": len(outcome.trials),
     }
     return keys, json.dumps(config, indent=4) + "\n"
 
@@ -309,12 +281,11 @@ def _show(store: profiles.Store, as_json: bool) -> None:
     known = {slot.path for slot, _ in kept}
     others = [path for path in store.files() if path not in known]
     if as_json:
+        names = ("device", "state", "reason")
         shown = [
             {
                 "path": os.fspath(slot.path),
-                "device": slot.device,
-                "state": slot.state,
-                "reason": slot.reason,
+                **{name: getattr(slot, name) for name in names},
                 "profile": profile,
             }
             for slot, profile in kept

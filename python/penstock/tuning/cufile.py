@@ -16,29 +16,20 @@ from penstock import cufile_json
 from penstock.cufile_json import VARIABLE
 from penstock.errors import Error
 from penstock.tuning.measure import AbsentError, Workers
+from penstock.tuning.race import Outcome, RefusedError, Setting, race
 from penstock.tuning.rows import LARGE_FROM, Row
-from penstock.tuning.search import Outcome, RefusedError, Search, Setting, Space
 
-_AXES = {
-    "properties.max_direct_io_size_kb": ("1024", "4096", "16384"),
+_VALUES = {
+    "properties.max_direct_io_size_kb": ("16384", "1024", "4096"),
     "properties.per_buffer_cache_size_kb": ("1024", "4096", "16384"),
-    "execution.parallel_io": ("false", "true"),
-    "execution.max_io_threads": ("0", "4", "8", "16"),
-    "execution.max_request_parallelism": ("0", "4", "8"),
-    "execution.min_io_threshold_size_kb": ("1024", "8192"),
+    "execution.parallel_io": ("true", "false"),
+    "execution.max_io_threads": ("4", "0", "8", "16"),
+    "execution.max_request_parallelism": ("4", "0", "8"),
+    "execution.min_io_threshold_size_kb": ("8192", "1024"),
 }
-_START = {
-    "properties.max_direct_io_size_kb": "16384",
-    "properties.per_buffer_cache_size_kb": "1024",
-    "execution.parallel_io": "true",
-    "execution.max_io_threads": "4",
-    "execution.max_request_parallelism": "4",
-    "execution.min_io_threshold_size_kb": "8192",
-}
+"""The usual value of each key, and others, of which each is tried with the usual ones."""
 _GDS: Setting = (("block", "16MiB"), ("route", "gds"), ("threads", "4"))
 _REPEATS = 3
-_COLD = Row("read", "large", "storage")
-_CACHED = Row("read", "large", "cache")
 
 
 def in_force() -> dict[str, Any]:
@@ -54,7 +45,7 @@ def in_force() -> dict[str, Any]:
         raise cufile_json.invalid(path, f"is invalid: {error}") from None
     except RecursionError:
         raise cufile_json.invalid(path, "is invalid: it is nested too deeply") from None
-    for section in sorted({name.split(".")[0] for name in _AXES}):
+    for section in sorted({name.split(".")[0] for name in _VALUES}):
         if not isinstance(found.get(section, {}), dict):
             raise cufile_json.invalid(path, f"is invalid: {section} is not an object")
     return found
@@ -69,34 +60,36 @@ def merged(base: dict[str, Any], setting: Setting) -> dict[str, Any]:
     return config
 
 
-def search(
+def best(
     path: Path, nbytes: int, device: int, left: Callable[[], float]
 ) -> tuple[Outcome, dict[str, Any]]:
     """Return the best keys for an existing file, and the whole configuration with them."""
     base = in_force()
-    row = _COLD
+    rows = [Row("read", "large", "storage"), Row("read", "large", "cache")]
+
+    def rate(workers: Workers) -> float:
+        workers.run(rows[0], _GDS, LARGE_FROM, check="windows")
+        return statistics.median(
+            workers.run(rows[0], _GDS, LARGE_FROM).rate for _ in range(_REPEATS)
+        )
 
     def measure(setting: Setting) -> float:
-        nonlocal row
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(merged(base, setting), file)
             file.flush()
             try:
                 with Workers([(path, device)], nbytes, {VARIABLE: file.name}) as workers:
                     try:
-                        return _rate(workers, row)
+                        return rate(workers)
                     except AbsentError:
-                        row = _CACHED
-                        return _rate(workers, row)
+                        del rows[0]
+                        return rate(workers)
             except Error as error:
                 raise RefusedError(str(error)) from None
 
-    there = Space(ways=[((), list(_AXES))], axes=dict(_AXES), starts=[_START])
-    outcome = Search(there, measure, left).run()
+    usual = {name: values[0] for name, values in _VALUES.items()}
+    settings = [usual] + [
+        usual | {name: value} for name, values in _VALUES.items() for value in values[1:]
+    ]
+    outcome = race([tuple(sorted(one.items())) for one in settings], measure, left)
     return outcome, merged(base, outcome.best)
-
-
-def _rate(workers: Workers, row: Row) -> float:
-    workers.run(row, _GDS, LARGE_FROM, check="windows")
-    rates = [workers.run(row, _GDS, LARGE_FROM).rate for _ in range(_REPEATS)]
-    return statistics.median(rates)

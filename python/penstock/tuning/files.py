@@ -1,14 +1,11 @@
-"""The tuner's own files: their contents, and their pages in the page cache."""
+"""The tuner's own files and their contents."""
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import shutil
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +13,6 @@ from numpy.typing import NDArray
 from penstock.errors import NoSpaceError
 
 _PART = 8 << 20
-_libc = ctypes.CDLL(None)
 Bytes = NDArray[np.uint8]
 
 
@@ -69,46 +65,3 @@ def make(path: Path, nbytes: int) -> None:
         except OSError as error:
             error.filename = os.fspath(path)
             raise
-
-
-def drop(descriptor: int) -> None:
-    """Evict the file's pages from the page cache, as far as the file system allows."""
-    os.fsync(descriptor)  # dirty pages cannot be evicted
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def warm(descriptor: int, nbytes: int) -> None:
-    """Read the file's pages into the page cache."""
-    buffer = bytearray(_PART)
-    for start in range(0, nbytes, _PART):
-        os.preadv(descriptor, [buffer], start)
-
-
-def residency(descriptor: int, nbytes: int) -> float | None:
-    """Return the fraction of the file that is in the page cache; ``None`` if it is unknown.
-
-    Reads with RWF_NOWAIT would show it as well, but they start readahead.
-    """
-    try:
-        mapping = mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ)
-    except OSError:  # a file system without mappings
-        return None
-    with mapping:
-        view = np.frombuffer(mapping, np.uint8)
-        flags = np.zeros(-(-nbytes // mmap.PAGESIZE), np.uint8)
-        start, answer = ctypes.c_void_p(view.ctypes.data), ctypes.c_void_p(flags.ctypes.data)
-        failed = _libc.mincore(start, ctypes.c_size_t(nbytes), answer)
-        del view  # otherwise the mapping could not be closed
-    return None if failed else float((flags & 1).mean())
-
-
-def windows(nbytes: int) -> list[tuple[int, int]]:
-    """Return the ranges of a transfer to compare: both ends and some between."""
-    width = min(nbytes, 4096)
-    places = {0, nbytes - width, *(nbytes // 16 * number for number in range(1, 16))}
-    return [(place, min(width, nbytes - place)) for place in sorted(places)]
-
-
-def same(found: Any, wanted: Bytes) -> bool:
-    """Whether two ranges are equal."""
-    return bool(np.array_equal(np.frombuffer(found, np.uint8), wanted))

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import Error, NoSpaceError
+from penstock.tuning.race import RefusedError, Setting
 from penstock.tuning.rows import Row
-from penstock.tuning.search import RefusedError, Setting
 
 TIMEOUT = 120.0
 """Seconds after which a worker that does not answer is killed."""
@@ -35,6 +35,15 @@ class AbsentError(Exception):
 
 class WrongBytesError(Exception):
     """A transfer moved wrong bytes."""
+
+
+_ERRORS: dict[str, type[Exception]] = {
+    "wrong": WrongBytesError,
+    "not_here": AbsentError,
+    "no_space": NoSpaceError,
+    "error": RefusedError,
+}
+"""What a worker's answer means that has one of these keys."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +66,15 @@ class _Worker:
     def __init__(self, path: Path, nbytes: int, device: int, environment: dict[str, str]) -> None:
         self._order = json.dumps([os.fspath(path), nbytes, device])
         self._environment = environment
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Any = None
         self._errors: Any = None
 
     def start(self) -> None:
+        """Start the process, unless it runs."""
+        if self._process is not None:
+            return
         # Measurements must not depend on an old profile or on options in the environment.
         environment = {k: v for k, v in os.environ.items() if k != "PENSTOCK_OPTIONS"}
-        environment |= {"PENSTOCK_PROFILE": "off", **self._environment}
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM],
@@ -71,7 +82,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=environment,
+            env=environment | {"PENSTOCK_PROFILE": "off", **self._environment},
         )
         self.write(self._order)
 
@@ -80,28 +91,30 @@ class _Worker:
         if "ready" not in answer:
             raise Error(answer.get("error", "the measuring process did not start"))
 
-    def tell(self, order: dict[str, Any]) -> None:
-        self.write(json.dumps(order))
+    def write(self, line: str) -> None:
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # answer() reports that the process has ended
 
     def answer(self) -> dict[str, Any]:
         """Return the answer of the process, or an error if it ends or does not answer."""
-        assert self._process is not None
-        assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], TIMEOUT)
         line = self._process.stdout.readline() if readable else ""
         if line:
             return dict(json.loads(line))
-        why = "gave no answer" if not readable else f"ended: {self._last_words()}"
+        self._errors.seek(0)
+        lines = self._errors.read().strip().splitlines() or ["without a message"]
         self.stop()
-        return {"error": f"the measuring process {why}", "lost": True}
+        why = "gave no answer" if not readable else f"ended: {lines[-1]}"
+        return {"error": f"the measuring process {why}"}
 
     def stop(self) -> None:
         """Stop the process and wait until it has ended."""
         process, self._process = self._process, None
         if process is None:
             return
-        assert process.stdin is not None
-        assert process.stdout is not None
         try:
             process.stdin.close()
             process.wait(2)
@@ -114,20 +127,6 @@ class _Worker:
     @property
     def is_running(self) -> bool:
         return self._process is not None
-
-    def write(self, line: str) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # answer() reports that the process has ended
-
-    def _last_words(self) -> str:
-        self._errors.seek(0)
-        lines = self._errors.read().strip().splitlines()
-        return lines[-1] if lines else "without a message"
 
 
 class Workers:
@@ -145,9 +144,7 @@ class Workers:
         nbytes: int,
         environment: dict[str, str] | None = None,
     ) -> None:
-        self._workers = [
-            _Worker(path, nbytes, device, environment or {}) for path, device in places
-        ]
+        self._workers = [_Worker(path, nbytes, it, environment or {}) for path, it in places]
 
     def __enter__(self) -> Workers:
         try:
@@ -189,24 +186,23 @@ class Workers:
             if not worker.is_running:
                 worker.start()
                 worker.wait_ready()
-        order = {
-            "row": [row.operation, row.size, row.place],
-            "options": list(setting),
-            "amount": amount,
-            "check": check,
-            "meet": count > 1,
-        }
+        kind = {"row": [row.operation, row.size, row.place], "options": list(setting)}
+        order = json.dumps({**kind, "amount": amount, "check": check, "meet": count > 1})
         for worker in workers:
-            worker.tell(order)
+            worker.write(order)
         # Read all answers before any can raise: an unread one would answer the next order.
         answers = [worker.answer() for worker in workers]
         if count > 1:
             answers = _begin_together(workers, answers)
         for answer in answers:
-            _raise_for(answer, setting)
-        together = sum(a["bytes"] for a in answers) / (
-            max(a["end"] for a in answers) - min(a["begin"] for a in answers)
-        )
+            for key, kind_of_error in _ERRORS.items():
+                if key in answer:
+                    raise kind_of_error(answer[key])
+            if answer["route"] != dict(setting).get("route", answer["route"]):
+                why = answer["note"] or f"the transfer took the route {answer['route']}"
+                raise RefusedError(why)
+        spent = max(a["end"] for a in answers) - min(a["begin"] for a in answers)
+        together = sum(a["bytes"] for a in answers) / spent
         rates = tuple(float(a["rate"]) for a in answers)
         rate = together if row.size == "large" and count > 1 else sum(rates)
         used = tuple((int(a["threads"]), int(a["block"])) for a in answers)
@@ -217,26 +213,11 @@ def _begin_together(
     workers: Sequence[_Worker], answers: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Have the prepared workers begin at one moment, and return all answers."""
-    moment = time.monotonic() + _LEAD
-    prepared = ["prepared" in answer for answer in answers]
-    for worker, is_prepared in zip(workers, prepared, strict=True):
-        if is_prepared:
-            worker.write(str(moment))
-    return [
-        worker.answer() if is_prepared else answer
-        for worker, is_prepared, answer in zip(workers, prepared, answers, strict=True)
+    moment = str(time.monotonic() + _LEAD)
+    prepared = [
+        worker for worker, answer in zip(workers, answers, strict=True) if "prepared" in answer
     ]
-
-
-def _raise_for(answer: dict[str, Any], setting: Setting) -> None:
-    if "wrong" in answer:
-        raise WrongBytesError(answer["wrong"])
-    if "not_here" in answer:
-        raise AbsentError(answer["not_here"])
-    if "no_space" in answer:
-        raise NoSpaceError(answer["no_space"])
-    if "error" in answer:
-        raise RefusedError(answer["error"])
-    asked = dict(setting).get("route")
-    if asked is not None and answer["route"] != asked:
-        raise RefusedError(answer["note"] or f"the transfer took the route {answer['route']}")
+    for worker in prepared:
+        worker.write(moment)
+    both = zip(workers, answers, strict=True)
+    return [worker.answer() if worker in prepared else answer for worker, answer in both]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.tuning.search import Setting, Space
+from penstock.tuning.race import Setting
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -12,6 +12,12 @@ SMALL_SIZES = (64 * KIB, MIB, 4 * MIB)
 """Small transfers are measured at these sizes, and compared by the geometric mean of the rates."""
 LARGE_FROM = 64 * MIB
 """The least bytes of a large transfer; the engine uses the same threshold."""
+_WORDS = {
+    ("read", "cache"): "read, cached",
+    ("read", "storage"): "read, not cached",
+    ("write", "cache"): "write",
+    ("write", "storage"): "write, durable",
+}
 
 
 @dataclass(frozen=True)
@@ -29,17 +35,11 @@ class Row:
     @property
     def name(self) -> str:
         """The kind of transfer in words, for tables."""
-        words = {
-            ("read", "cache"): "read, cached",
-            ("read", "storage"): "read, not cached",
-            ("write", "cache"): "write",
-            ("write", "storage"): "write, durable",
-        }
-        return f"{self.size} {words[self.operation, self.place]}"
+        return f"{self.size} {_WORDS[self.operation, self.place]}"
 
     @property
     def weight(self) -> float:
-        """Its share of the time: large reads matter most, and have the most settings."""
+        """Its share of the time: large reads matter most."""
         if self.size == "small":
             return 1.0
         return 3.0 if self.operation == "read" else 2.0
@@ -64,8 +64,10 @@ def in_words(setting: Setting) -> str:
     return ", ".join(f"{key} {value}" for key, value in setting) or "default"
 
 
-def space(row: Row, *, on_gpu: bool, cores: int, gds: bool, uring: bool, direct: bool) -> Space:
-    """Return the settings to try for a kind of transfer.
+def grid(
+    row: Row, *, on_gpu: bool, cores: int, gds: bool, uring: bool, direct: bool
+) -> list[Setting]:
+    """Return the settings to try for a kind of transfer, around the defaults.
 
     Args:
         row: The kind of transfer.
@@ -75,64 +77,25 @@ def space(row: Row, *, on_gpu: bool, cores: int, gds: bool, uring: bool, direct:
         uring: Whether io_uring is available.
         direct: Whether the file system supports direct I/O.
     """
-    ways: list[tuple[Setting, list[str]]] = []
-    for route in _routes(row, on_gpu, gds):
-        named = {} if route == "host" else {"route": route}
-        axes = ["threads", "block"]
-        for past_cache in _direct(row, direct, route):
-            way = tuple(sorted({**named, **past_cache}.items()))
-            ways.append((way, [*axes, "slots"] if route == "staged" else axes))
-            if uring and row.place == "storage" and route in ("host", "staged"):
-                ways.append((tuple(sorted((*way, ("io", "uring")))), [*axes, "queue_depth"]))
-    small = row.size == "small"
-    return Space(
-        ways=ways,
-        axes={
-            "threads": _up_to((1, 2, 3, 4) if small else (1, 2, 4, 6, 8, 10, 12, 16, 24), cores),
-            "block": _sizes(64 * KIB, 4 * MIB) if small else _sizes(256 * KIB, 32 * MIB),
-            "slots": ("2", "3", "4", "6"),
-            "queue_depth": ("2", "4", "8", "16", "32"),
-        },
-        starts=_starts(small, cores),
-    )
-
-
-def _routes(row: Row, on_gpu: bool, gds: bool) -> list[str]:
-    if not on_gpu:
-        return ["host"]
-    routes = ["staged"]
-    if row.operation == "read" and row.place == "cache":
-        routes.append("mapped")
-    return [*routes, "gds"] if gds else routes
-
-
-def _direct(row: Row, direct: bool, route: str) -> list[dict[str, str]]:
-    """Return the values of ``direct`` to try, which matters only if the bytes are on the medium."""
-    if row.place == "cache" or route == "mapped":
-        return [{}]
-    return [{"direct": "no"}, {"direct": "yes"}] if direct else [{"direct": "no"}]
-
-
-def _up_to(counts: tuple[int, ...], cores: int) -> tuple[str, ...]:
-    """Return the thread counts up to twice the cores: more cannot help threads that wait."""
-    return tuple(str(count) for count in counts if count <= max(2 * cores, 2))
-
-
-def _sizes(low: int, high: int) -> tuple[str, ...]:
-    sizes = []
-    while low <= high:
-        sizes.append(f"{low // MIB}MiB" if low >= MIB else f"{low // KIB}KiB")
-        low *= 2
-    return tuple(sizes)
-
-
-def _starts(small: bool, cores: int) -> list[dict[str, str]]:
-    other = {"slots": "2", "queue_depth": "8"}
-    if small:
-        return [{"threads": "1", "block": "1MiB", **other}]
-    places = [(1, "4MiB"), (4, "4MiB"), (8, "4MiB"), (8, "1MiB")]
+    is_small, is_cached = row.size == "small", row.place == "cache"
+    ways = [{"route": "staged", "slots": "2"} if on_gpu else {}]
+    if on_gpu and row.operation == "read" and is_cached:
+        ways.append({"route": "mapped"})
+    if on_gpu and gds:
+        ways.append({"route": "gds"})
+    if not is_cached:
+        # Which matters only if the bytes are on the medium.
+        past = ("no", "yes") if direct else ("no",)
+        ring = {"io": "uring", "queue_depth": "8", "direct": past[-1]}
+        ring |= {"route": "staged"} if on_gpu else {}
+        ways = [way | {"direct": word} for way in ways for word in past] + [ring] * uring
+    counts = (1, 2, 4) if is_small else (1, 2, 4, 8, 12, 16) if is_cached else (1, 2, 4, 8)
+    # More than twice the cores cannot help threads that wait.
+    threads = [str(count) for count in counts if count <= max(2 * cores, 2)][-4:]
+    blocks = ("1MiB", "4MiB") if is_small else ("512KiB", "1MiB", "4MiB")
     return [
-        {"threads": str(count), "block": block, **other}
-        for count, block in places
-        if count <= max(2 * cores, 2)
+        tuple(sorted({**way, "threads": count, "block": block}.items()))
+        for way in ways
+        for count in threads
+        for block in blocks
     ]

@@ -1,4 +1,4 @@
-"""Tunes all kinds of transfers within the time given: makes the files and runs the searches."""
+"""Tunes all kinds of transfers within the time given: makes the files and runs the races."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from penstock.errors import Error
 from penstock.signals import undisturbed
 from penstock.tuning import files
 from penstock.tuning.measure import AbsentError, Workers
-from penstock.tuning.rows import LARGE_FROM, MIB, ROWS, Row, space, text
-from penstock.tuning.search import DEFAULT, Outcome, RefusedError, Search, Setting
+from penstock.tuning.race import DEFAULT, Outcome, RefusedError, Setting, race
+from penstock.tuning.rows import LARGE_FROM, MIB, ROWS, Row, grid, text
 
 ALONE = 0.94
 """The least fraction of its best rate that a GPU working alone must keep."""
@@ -26,7 +26,7 @@ _ALONE_SHARE = 0.4
 """The fraction of a row's time for finding that rate, if several GPUs are tuned together."""
 _FILE_PER_SECOND = 16 * MIB
 _LARGEST_FILE = 1 << 30
-_RUNS = 300
+_RUNS = 150
 """The approximate number of measurements that a row should have time for."""
 
 
@@ -44,10 +44,8 @@ class Plan:
     @property
     def file_size(self) -> int:
         """Bytes of each device's file: what the time allows, but enough for a large transfer."""
-        if self.size:
-            return self.size
         wanted = int(min(self.seconds * _FILE_PER_SECOND, _LARGEST_FILE))
-        return max(wanted // (8 * MIB) * 8 * MIB, LARGE_FROM)
+        return self.size or max(wanted // (8 * MIB) * 8 * MIB, LARGE_FROM)
 
 
 @dataclass
@@ -68,46 +66,31 @@ class Found:
         return text(self.outcome.best) if self.outcome else ""
 
     @property
-    def default_rate(self) -> float:
-        """Bytes per second with default options."""
-        return self._rate_of(DEFAULT)
-
-    @property
-    def rate(self) -> float:
-        """Bytes per second with the tuned options."""
-        return self._rate_of(self.outcome.best) if self.outcome else 0.0
-
-    @property
-    def gain(self) -> float:
-        """The relative gain over the default: 0.1 is 10 %."""
-        changed = self.outcome and self.outcome.best != DEFAULT and self.outcome.duel
-        return changed.gain if changed else 0.0
+    def rates(self) -> tuple[float, float]:
+        """Bytes per second with default options, and with the tuned ones."""
+        if self.outcome is None or not self.outcome.trials:
+            return 0.0, 0.0
+        duel = self.outcome.duel
+        usual = duel.default if duel else self.outcome.trials[0].rate
+        return usual, duel.tuned if duel and self.options else usual
 
     @property
     def settings(self) -> int:
         """The number of settings tried."""
         return len(self.outcome.trials) if self.outcome else 0
 
-    def _rate_of(self, setting: Setting) -> float:
-        if self.outcome is None:
-            return 0.0
-        duel = self.outcome.duel
-        if duel is not None and setting in (DEFAULT, self.outcome.best):
-            return duel.default if setting == DEFAULT else duel.tuned
-        trials = {trial.setting: trial.rate for trial in self.outcome.trials}
-        return trials.get(setting, 0.0)
-
     def as_json(self) -> dict[str, Any]:
         """Return the row of a profile. The engine reads the first four keys."""
         duel = self.outcome.duel if self.outcome else None
+        default, tuned = self.rates
         found: dict[str, Any] = {
             "operation": self.row.operation,
             "size": self.row.size,
             "place": self.row.place,
             "options": self.options,
-            "default_gbps": round(self.default_rate / 1e9, 4),
-            "tuned_gbps": round(self.rate / 1e9, 4),
-            "gain": round(self.gain, 4),
+            "default_gbps": round(default / 1e9, 4),
+            "tuned_gbps": round(tuned / 1e9, 4),
+            "gain": round(duel.gain, 4) if duel and self.options else 0.0,
             "error": round(duel.error, 4) if duel else None,
             "settings": self.settings,
             "runs": self.runs,
@@ -129,16 +112,6 @@ class Found:
         ]
 
 
-class _Clock:
-    """Counts down the seconds given."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-
-    def left(self) -> float:
-        return self._end - time.monotonic()
-
-
 @contextmanager
 def own_files(plan: Plan) -> Iterator[list[Path]]:
     """Make a file for each device in the folder, and remove them at the end, even after an error.
@@ -149,7 +122,8 @@ def own_files(plan: Plan) -> Iterator[list[Path]]:
     """
     remove_orphans(plan.folder)
     files.require_space(plan.folder, plan.file_size * len(plan.devices))
-    paths = [_path(plan.folder, number) for number in range(len(plan.devices))]
+    name = f".penstock-tune-{socket.gethostname()}-{os.getpid()}"
+    paths = [plan.folder / f"{name}-{number}.bin" for number in range(len(plan.devices))]
     try:
         for path in paths:
             files.make(path, plan.file_size)
@@ -158,10 +132,6 @@ def own_files(plan: Plan) -> Iterator[list[Path]]:
         with undisturbed():
             for path in paths:
                 path.unlink(missing_ok=True)
-
-
-def _path(folder: Path, number: int) -> Path:
-    return folder / f".penstock-tune-{socket.gethostname()}-{os.getpid()}-{number}.bin"
 
 
 def remove_orphans(folder: Path) -> None:
@@ -176,11 +146,11 @@ def remove_orphans(folder: Path) -> None:
 
 
 def tune(plan: Plan, begun: Callable[[Row], None] = lambda row: None) -> Iterator[Found]:
-    """Search for the best settings of each row, and yield the results row by row.
+    """Find the best settings of each row, and yield the results row by row.
 
     This calls ``begun`` before each row. The time starts with the first iteration.
     """
-    clock = _Clock(plan.seconds)
+    left = until(plan.seconds)
     facts = ps.describe(plan.folder)
     with ExitStack() as stack:
         paths = stack.enter_context(own_files(plan))
@@ -189,25 +159,28 @@ def tune(plan: Plan, begun: Callable[[Row], None] = lambda row: None) -> Iterato
         weights = sum(row.weight for row in ROWS)
         for row in ROWS:
             begun(row)
-            seconds = max(clock.left(), 0.0) * row.weight / weights
+            seconds = max(left(), 0.0) * row.weight / weights
             weights -= row.weight
             yield _Row(row, plan, facts, workers, seconds).found()
 
 
+def until(seconds: float) -> Callable[[], float]:
+    """Return a function that says how many seconds are left."""
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()
+
+
 class _Row:
-    """The search for one row."""
+    """The race for one row."""
 
     def __init__(
         self, row: Row, plan: Plan, facts: dict[str, Any], workers: Workers, seconds: float
     ) -> None:
-        self._row = row
-        self._plan = plan
-        self._workers = workers
-        self._seconds = seconds
+        self._row, self._plan, self._workers, self._seconds = row, plan, workers, seconds
         self._amount = LARGE_FROM
         self._checked: set[Setting] = set()
         self._runs = 0
-        self._space = space(
+        self._settings = grid(
             row,
             on_gpu=plan.devices[0] >= 0,
             cores=facts["cpu"]["cores"],
@@ -218,17 +191,18 @@ class _Row:
 
     def found(self) -> Found:
         found = Found(self._row)
-        clock = _Clock(self._seconds)
+        left = until(self._seconds)
         try:
-            self._adjust()
+            # So many bytes in a transfer that there is time for many measurements.
+            wanted = int(self._run(DEFAULT) * self._seconds / _RUNS)
+            self._amount = max(LARGE_FROM, min(wanted, self._plan.file_size) // MIB * MIB)
             if len(self._workers) == 1:
-                found.outcome = Search(self._space, self._one, clock.left).run()
+                found.outcome = race(self._settings, self._run, left)
             else:
-                self._together(found, clock)
-            # Compare all bytes once with the best setting: the search compares samples only.
-            self._run(
-                found.outcome.best if found.outcome else DEFAULT, amount=LARGE_FROM, whole=True
-            )
+                self._together(found, left)
+            # Compare all bytes once with the best setting: the race compares samples only.
+            best = found.outcome.best if found.outcome else DEFAULT
+            self._run(best, amount=LARGE_FROM, whole=True)
         except AbsentError as error:
             found.why_not = str(error)
         except RefusedError as error:
@@ -236,28 +210,19 @@ class _Row:
         found.runs = self._runs
         return found
 
-    def _adjust(self) -> None:
-        """Set the bytes of a transfer so that there is time for many measurements."""
-        rate = self._run(DEFAULT)
-        wanted = int(rate * self._seconds / _RUNS)
-        self._amount = max(LARGE_FROM, min(wanted, self._plan.file_size) // MIB * MIB)
-
-    def _together(self, found: Found, clock: _Clock) -> None:
-        """Search for the greatest rate of all GPUs that leaves one alone fast enough."""
-        until = clock.left() * (1 - _ALONE_SHARE)
-        alone = Search(self._space, self._one, lambda: clock.left() - until).run()
-        best = Found(self._row, alone).rate
+    def _together(self, found: Found, left: Callable[[], float]) -> None:
+        """Find the greatest rate of all GPUs that leaves one alone fast enough."""
+        rest = left() * (1 - _ALONE_SHARE)
+        alone = race(self._settings, self._run, lambda: left() - rest)
+        _, best = Found(self._row, alone).rates
 
         def measure(setting: Setting) -> float:
             rate = self._run(setting, count=len(self._workers))
             kept = self._run(setting) / (ALONE * best) if best else 1.0
             return rate * min(kept, 1.0)
 
-        found.outcome = Search(self._space, measure, clock.left).run()
+        found.outcome = race(self._settings, measure, left)
         found.alone = (best, self._run(found.outcome.best))
-
-    def _one(self, setting: Setting) -> float:
-        return self._run(setting)
 
     def _run(
         self, setting: Setting, *, count: int = 1, amount: int | None = None, whole: bool = False
@@ -265,9 +230,8 @@ class _Row:
         kind = "whole" if whole else "none" if setting in self._checked else "windows"
         self._checked.add(setting)
         self._runs += 1
-        amount = self._amount if amount is None else amount
-        done = self._workers.run(self._row, setting, amount, check=kind, count=count)
-        return done.rate
+        size = self._amount if amount is None else amount
+        return self._workers.run(self._row, setting, size, check=kind, count=count).rate
 
 
 def check_devices(devices: Sequence[int]) -> None:

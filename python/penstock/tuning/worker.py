@@ -15,75 +15,79 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import penstock as ps
 from penstock._native import CData, lib, new_report, pointer
 from penstock._options import resolve
+from penstock.bench.files import DataFile, drop, warm
 from penstock.errors import check
 from penstock.files import READ, WRITE, NativeFile
 from penstock.memory import copy_bytes
 from penstock.report import from_native
 from penstock.tuning import files
+from penstock.tuning.measure import AbsentError, WrongBytesError
 from penstock.tuning.rows import MIB, SMALL_SIZES, Row
 
 _SMALL_COUNTS = dict(zip(SMALL_SIZES, (16, 6, 3), strict=True))
 _WHOLE_STEP = 16 * MIB
+_ANSWERS: dict[type[Exception], str] = {
+    WrongBytesError: "wrong",
+    AbsentError: "not_here",
+    ps.NoSpaceError: "no_space",
+    ps.Error: "error",
+    OSError: "error",
+}
+"""The key of the answer for an exception: the first that fits."""
 
 
-@dataclass(frozen=True)
-class _Piece:
+class _Piece(NamedTuple):
     """One transfer: its offsets in the file and in the memory, and its length."""
 
     offset: int
     at: int
     nbytes: int
 
-
-class _Memory:
-    """Page-aligned memory of a GPU, or of the host."""
-
-    def __init__(self, nbytes: int, device: int) -> None:
-        self.nbytes = nbytes
-        self._owner: Any
-        if device < 0:
-            self._owner = np.empty(nbytes + mmap.PAGESIZE, np.uint8)
-            start = int(self._owner.ctypes.data)
-            self.address = start + -start % mmap.PAGESIZE
-        else:
-            self._owner = ps.DeviceArray(nbytes, "uint8", device)
-            self.address = self._owner.data_ptr
-
-    def put(self, at: int, content: files.Bytes) -> None:
-        copy_bytes(self.address + at, int(content.ctypes.data), content.nbytes)
-
-    def get(self, at: int, nbytes: int) -> files.Bytes:
-        found = np.empty(nbytes, np.uint8)
-        copy_bytes(int(found.ctypes.data), self.address + at, nbytes)
-        return found
-
-
-class WrongBytesError(Exception):
-    """A transfer moved wrong bytes."""
+    def ranges(self, kind: str) -> list[_Piece]:
+        """Return what is compared: all of it in steps, or both ends and some between."""
+        width = min(self.nbytes, _WHOLE_STEP if kind == "whole" else 4096)
+        between = self.nbytes // 16
+        spread = {0, self.nbytes - width, *(between * number for number in range(1, 16))}
+        starts = range(0, self.nbytes, width) if kind == "whole" else sorted(spread)
+        return [
+            _Piece(self.offset + start, self.at + start, min(width, self.nbytes - start))
+            for start in starts
+        ]
 
 
 class _Measurer:
-    """The file and the memory of this process."""
+    """The file of this process, and page-aligned memory of its GPU or of the host."""
 
     def __init__(self, path: str, nbytes: int, device: int) -> None:
-        self._path = path
-        self._nbytes = nbytes
+        self._pages = DataFile(Path(path), 0, nbytes)
         self._file = NativeFile(path, READ | WRITE)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._contents = files.Contents()
-        self._memory = _Memory(nbytes, device)
-        for start in range(0, nbytes, _WHOLE_STEP):
-            self._memory.put(start, self._contents.at(start, min(_WHOLE_STEP, nbytes - start)))
+        self._memory: Any
+        if device < 0:
+            self._memory = np.empty(nbytes + mmap.PAGESIZE, np.uint8)
+            start = int(self._memory.ctypes.data)
+            self._address = start + -start % mmap.PAGESIZE
+        else:
+            self._memory = ps.DeviceArray(nbytes, "uint8", device)
+            self._address = self._memory.data_ptr
+        for piece in _Piece(0, 0, nbytes).ranges("whole"):
+            self._put(piece, self._contents)
         self._stamps = 0
         self._report = new_report()
+
+    def _put(self, piece: _Piece, contents: files.Contents) -> None:
+        content = contents.at(piece.offset, piece.nbytes)
+        copy_bytes(self._address + piece.at, int(content.ctypes.data), piece.nbytes)
 
     def run(self, order: dict[str, Any], meet: Callable[[], float]) -> dict[str, Any]:
         """Make a transfer, after ``meet`` if it must begin together with other processes."""
@@ -94,7 +98,8 @@ class _Measurer:
         self._prepare(row)
         verify = self._verifier(row, pieces, order["check"])
         call = lib.penstock_read if row.operation == "read" else lib.penstock_write
-        groups = _by_size(pieces)
+        sizes = sorted({piece.nbytes for piece in pieces})
+        groups = [[piece for piece in pieces if piece.nbytes == size] for size in sizes]
         if order["meet"]:
             _wait_until(meet())
         begin = time.monotonic()
@@ -114,25 +119,23 @@ class _Measurer:
         }
 
     def _timed(self, call: Any, pieces: list[_Piece], options: CData) -> float:
+        handle = self._file.handle
         begin = time.perf_counter()
         for piece in pieces:
-            buffer = pointer(self._memory.address + piece.at)
-            handle = self._file.handle
+            buffer = pointer(self._address + piece.at)
             check(call(handle, buffer, piece.nbytes, piece.offset, options, self._report))
         return sum(piece.nbytes for piece in pieces) / (time.perf_counter() - begin)
 
     def _pieces(self, row: Row, amount: int) -> list[_Piece]:
+        whole = self._pages.nbytes
         if row.size == "large":
-            return [_Piece(0, 0, min(amount, self._nbytes))]
-        pieces = []
-        at = 0
-        for size, count in sorted(_SMALL_COUNTS.items(), reverse=True):
-            for _ in range(count):
-                pieces.append((at, size))
-                at += size
+            return [_Piece(0, 0, min(amount, whole))]
+        sizes = [size for size in sorted(_SMALL_COUNTS)[::-1] for _ in range(_SMALL_COUNTS[size])]
         # As far apart as the file allows, at multiples of a page.
-        spread = self._nbytes // at
-        made = [_Piece(place * spread, place, size) for place, size in pieces]
+        spread, at, made = whole // sum(sizes), 0, []
+        for size in sizes:
+            made.append(_Piece(at * spread, at, size))
+            at += size
         random.Random(5).shuffle(made)
         return made
 
@@ -141,64 +144,44 @@ class _Measurer:
         if row.operation == "write":
             os.fsync(self._descriptor)  # the measured write must not wait for earlier ones
             return
-        found = files.residency(self._descriptor, self._nbytes)
-        if row.place == "cache":
-            if found is None or found < 1:
-                files.warm(self._descriptor, self._nbytes)
-            return
-        files.drop(self._descriptor)
-        found = files.residency(self._descriptor, self._nbytes)
-        if found is not None and found > 0.05:
-            raise _AbsentError("the file system keeps the file in memory")
+        # The state is unknown on a file system without mappings.
+        with suppress(OSError):
+            try:
+                (warm if row.place == "cache" else drop)(self._pages)
+            except RuntimeError:
+                if row.place == "storage":
+                    raise AbsentError("the file system keeps the file in memory") from None
 
     def _verifier(self, row: Row, pieces: list[_Piece], kind: str) -> Callable[[], None]:
         """Overwrite the compared bytes, to detect a missing transfer; return the check."""
-        if kind == "none":
-            return lambda: None
-        ranges = [
-            (piece, start, nbytes)
-            for piece in pieces
-            for start, nbytes in (_steps(piece) if kind == "whole" else files.windows(piece.nbytes))
-        ]
+        compared = [] if kind == "none" else pieces
         self._stamps += 1
         stamp = files.Contents(self._stamps)
-        for piece, start, nbytes in ranges:
-            content = stamp.at(piece.offset + start, nbytes)
-            # A read must overwrite it, and a write must store it in the file.
-            self._memory.put(piece.at + start, content)
+        for piece in compared:
+            for part in piece.ranges(kind):
+                # A read must overwrite it, and a write must store it in the file.
+                self._put(part, stamp)
 
         def compare() -> None:
-            for piece, start, nbytes in ranges:
-                offset = piece.offset + start
-                if row.operation == "read":
-                    wanted = self._contents.at(offset, nbytes)
-                    found: Any = self._memory.get(piece.at + start, nbytes)
-                else:
-                    wanted = stamp.at(offset, nbytes)
-                    found = os.pread(self._descriptor, nbytes, offset)
-                if not files.same(found, wanted):
-                    raise WrongBytesError(
-                        f"{self._path}: wrong bytes after a {row.name} of {piece.nbytes:,} bytes "
-                        f"at offset {piece.offset:,}: between {offset:,} and {offset + nbytes:,}"
-                    )
+            for piece in compared:
+                for part in piece.ranges(kind):
+                    if not self._is_right(row, part, stamp):
+                        end = part.offset + part.nbytes
+                        raise WrongBytesError(
+                            f"{self._pages.path}: wrong bytes after a {row.name} of "
+                            f"{piece.nbytes:,} bytes at offset {piece.offset:,}: between "
+                            f"{part.offset:,} and {end:,}"
+                        )
 
         return compare
 
-
-class _AbsentError(Exception):
-    """This file system does not offer the kind of transfer."""
-
-
-def _by_size(pieces: list[_Piece]) -> list[list[_Piece]]:
-    sizes = sorted({piece.nbytes for piece in pieces})
-    return [[piece for piece in pieces if piece.nbytes == size] for size in sizes]
-
-
-def _steps(piece: _Piece) -> list[tuple[int, int]]:
-    return [
-        (start, min(_WHOLE_STEP, piece.nbytes - start))
-        for start in range(0, piece.nbytes, _WHOLE_STEP)
-    ]
+    def _is_right(self, row: Row, part: _Piece, stamp: files.Contents) -> bool:
+        if row.operation == "write":
+            stored = os.pread(self._descriptor, part.nbytes, part.offset)
+            return stored == stamp.at(part.offset, part.nbytes).tobytes()
+        found = np.empty(part.nbytes, np.uint8)
+        copy_bytes(int(found.ctypes.data), self._address + part.at, part.nbytes)
+        return bool(np.array_equal(found, self._contents.at(part.offset, part.nbytes)))
 
 
 def _wait_until(moment: float) -> None:
@@ -206,21 +189,6 @@ def _wait_until(moment: float) -> None:
     while (left := moment - time.monotonic()) > 0:
         if left > 0.002:
             time.sleep(left - 0.001)
-
-
-def _answer(
-    measurer: _Measurer, order: dict[str, Any], meet: Callable[[], float]
-) -> dict[str, Any]:
-    try:
-        return measurer.run(order, meet)
-    except WrongBytesError as error:
-        return {"wrong": str(error)}
-    except _AbsentError as error:
-        return {"not_here": str(error)}
-    except ps.NoSpaceError as error:
-        return {"no_space": str(error)}
-    except (ps.Error, OSError) as error:
-        return {"error": str(error)}
 
 
 def main() -> None:
@@ -244,4 +212,7 @@ def main() -> None:
         return
     say({"ready": True})
     while line := sys.stdin.readline():
-        say(_answer(measurer, json.loads(line), meet))
+        try:
+            say(measurer.run(json.loads(line), meet))
+        except tuple(_ANSWERS) as error:
+            say({next(_ANSWERS[it] for it in _ANSWERS if isinstance(error, it)): str(error)})

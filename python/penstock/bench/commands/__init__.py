@@ -1,5 +1,7 @@
-"""The subcommands of ``penstock bench``, one module for each."""
+"""The subcommands of ``penstock bench``, a module for each or for two."""
 
+IN_OTHERS = {"vfd-threads": "vfd"}
+"""The module of a command that has none of its own name."""
 NAMES = (
     "hdf5-read",
     "hdf5-write",

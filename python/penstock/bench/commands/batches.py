@@ -14,8 +14,7 @@ from ..figures import Figure, Panel
 from ..measure import Contestant, Row
 from ..options import benchmark, chosen
 from ..peers import lance
-from ..place import Device, Place, choose
-from ..sample_files import SampleFile
+from ..place import Device, choose
 from ..session import RefusedError, Session
 from ..tables import of_rows
 
@@ -56,98 +55,73 @@ def batches(
     if min(count, few, batch) < 1 or workers < 0 or prefetch < 0:
         raise RefusedError("--samples, --small and --batch must be positive")
     session.settings |= {"cores": cores, "batch": batch, "workers": workers, "step_ms": step}
+    by_h5py = session.wants("h5py") and workers
+
+    def race(entered: list[Contestant], title: str, group: str) -> list[Row]:
+        rows = session.race(entered, "samples/s", group=group)
+        session.tables.append(of_rows(f"{title}, into {place.in_words}, cached", rows))
+        panel = Panel("", [group], {row.full_name: [row.value] for row in rows})
+        session.figures.append(Figure(group.split()[0], title, "", "Samples/s", [panel]))
+        return rows
+
     if {"images", "overlap"} & set(selected):
         session.need_space(count * 150_528)
-        data = sample_files.made(
-            session.own_folder, count, _IMAGE, ("image", "number"), is_gzip=True
-        )
-        if "images" in selected:
-            _images(session, data, batch, workers, prefetch, place)
-        if "overlap" in selected:
-            _overlap(session, data, batch, workers, prefetch, step, place)
-        data.path.unlink()
-    if "robotics" in selected:
-        _robotics(session, few, batch, workers, prefetch, place)
-
-
-def _images(
-    session: Session, data: SampleFile, batch: int, workers: int, prefetch: int, place: Place
-) -> None:
-    ways: list[dict[str, Any]] = [{}, {"decode": "cpu"}, {"decode": "gpu"}]
-    entered = [
-        *(
+        two = ("image", "number")
+        data = sample_files.made(session.own_folder, count, _IMAGE, two, is_gzip=True)
+    if "images" in selected:
+        ways: list[dict[str, Any]] = [{}, {"decode": "cpu"}, {"decode": "gpu"}]
+        entered = [
             loaders.penstock(data, batch, place, prefetch=prefetch, **options)
             for options in (ways if place.is_gpu else ways[:1])
-        ),
-        loaders.in_torch(data, batch, place),
-        loaders.raw(data, batch, place),
-    ]
-    if session.wants("h5py"):
-        if workers:
+        ]
+        entered += [loaders.in_torch(data, batch, place), loaders.raw(data, batch, place)]
+        if by_h5py:
             entered.append(loaders.over_h5py(data, batch, workers, place))
-        entered.append(loaders.over_h5py(data, batch, 0, place, share=_SHARE))
-    what = f"gzip images of {size_in_words(data.image_nbytes)}"
-    _race(session, entered, f"Full shuffle of {what}, batch {batch}", place, what)
-
-
-def _overlap(
-    session: Session,
-    data: SampleFile,
-    batch: int,
-    workers: int,
-    prefetch: int,
-    milliseconds: float,
-    place: Place,
-) -> None:
-    work = loaders.Step(milliseconds / 1e3, place)
-    entered = [
-        loaders.penstock(data, batch, place, work, prefetch=prefetch),
-        loaders.raw(data, batch, place, work),
-        loaders.steps(data, batch, place, work),
-    ]
-    if session.wants("h5py") and workers:
-        entered.append(loaders.over_h5py(data, batch, workers, place, work))
-    alone = session.race([loaders.raw(data, batch, place)], "samples/s", group="read_many alone")[0]
-    title = f"With a step of {milliseconds:g} ms after each batch"
-    rows = _race(session, entered, title, place, "overlap")
-    both, steps = rows[0].median, rows[2].median
-    if both and steps and alone.median:
-        read = alone.median
-        hidden = (read + steps - both) / min(read, steps)
-        session.words.append(
-            f"Reads alone take {read:.3f} s, steps alone {steps:.3f} s, both by Batches {both:.3f} "
-            f"s: {max(read, steps) / both:.2f} of the slower one's rate, "
-            f"{100 * min(max(hidden, 0), 1):.0f} % of the shorter one hidden."
+        if session.wants("h5py"):
+            entered.append(loaders.over_h5py(data, batch, 0, place, share=_SHARE))
+        what = f"gzip images of {size_in_words(data.image_nbytes)}"
+        race(entered, f"Full shuffle of {what}, batch {batch}", what)
+    if "overlap" in selected:
+        work = loaders.Step(step / 1e3, place)
+        entered = [
+            loaders.penstock(data, batch, place, work, prefetch=prefetch),
+            loaders.raw(data, batch, place, work),
+            loaders.steps(data, batch, place, work),
+        ]
+        if by_h5py:
+            entered.append(loaders.over_h5py(data, batch, workers, place, work))
+        alone = loaders.raw(data, batch, place)
+        read = session.race([alone], "samples/s", group="read_many alone")[0].median
+        both, _, steps, *_ = race(
+            entered, f"With a step of {step:g} ms after each batch", "overlap"
         )
+        if both.median and steps.median and read:
+            session.words.append(_hidden(read, steps.median, both.median))
+    if {"images", "overlap"} & set(selected):
+        data.path.unlink()
+    if "robotics" in selected:
+        session.need_space(3 * few * 27_648)
+        entered = []
+        for is_gzip in (False, True):
+            names = ("image", "state", "action", "number")
+            data = sample_files.made(session.own_folder, few, _SMALL, names, is_gzip=is_gzip)
+            added = [loaders.penstock(data, batch, place, prefetch=prefetch)]
+            if by_h5py:
+                added.append(loaders.over_h5py(data, batch, workers, place))
+            if not is_gzip and session.wants("lance"):
+                added += lance.contestants(data, session.own_folder, batch, workers, place)
+            for one in added:
+                one.setting = f"{'gzip' if is_gzip else 'not compressed'}, {one.setting}"
+            entered += added
+        what = f"states, actions and images of {size_in_words(data.image_nbytes)}"
+        race(entered, f"Full shuffle of {what}, batch {batch}", "robotics")
 
 
-def _robotics(
-    session: Session, count: int, batch: int, workers: int, prefetch: int, place: Place
-) -> None:
-    session.need_space(3 * count * 27_648)
-    names = ("image", "state", "action", "number")
-    entered: list[Contestant] = []
-    for is_gzip in (False, True):
-        data = sample_files.made(session.own_folder, count, _SMALL, names, is_gzip=is_gzip)
-        kind = "gzip" if is_gzip else "not compressed"
-        added = [loaders.penstock(data, batch, place, prefetch=prefetch)]
-        if session.wants("h5py") and workers:
-            added.append(loaders.over_h5py(data, batch, workers, place))
-        if not is_gzip and session.wants("lance"):
-            added += lance.contestants(data, session.own_folder, batch, workers, place)
-        for one in added:
-            one.setting = f"{kind}, {one.setting}"
-        entered += added
-    what = f"states, actions and images of {size_in_words(data.image_nbytes)}"
-    _race(session, entered, f"Full shuffle of {what}, batch {batch}", place, "robotics")
-
-
-def _race(
-    session: Session, entered: list[Contestant], title: str, place: Place, group: str
-) -> list[Row]:
-    rows = session.race(entered, "samples/s", group=group)
-    session.tables.append(of_rows(f"{title}, into {place.in_words}, cached", rows))
-    panel = Panel("", [group], {row.full_name: [row.value] for row in rows})
-    name = group.split()[0]
-    session.figures.append(Figure(name, title, "", "Samples/s", [panel]))
-    return rows
+def _hidden(read: float, steps: float, both: float) -> str:
+    """Say how much of the shorter of reads and steps the longer one hides."""
+    hidden = 100 * min(max((read + steps - both) / min(read, steps), 0), 1)
+    return (
+        f"Reads alone take {read:.3f} s, steps alone {steps:.3f} s, both by Batches {both:.3f} s: "
+        f"{max(read, steps) / both:.2f} of the slower one's rate, {hidden:.0f} % of the shorter "
+        "one hidden."
+    )

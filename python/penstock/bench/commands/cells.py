@@ -12,7 +12,7 @@ from penstock import frameworks
 from .. import cell_files, loaders
 from ..cell_files import CellFile
 from ..figures import Figure, Panel
-from ..measure import Contestant, Row
+from ..measure import Contestant
 from ..options import benchmark, chosen
 from ..peers import cells as peers
 from ..place import Device, Place, choose
@@ -35,8 +35,8 @@ def cells(
     """Read batches of cells of a cached h5ad file: 20,000 genes, 5 % filled, CSR, gzip.
 
     The batches have blocks of 64 cells in random order, or all cells in random order. Penstock
-    reads a whole epoch; the peers are anndata's backed mode, scDataset over it, and annbatch, which
-    first converts the file to Zarr.
+    reads a whole epoch; the peers are anndata's backed mode, and annbatch, which first converts the
+    file to Zarr.
     """
     for name in ("anndata", "scipy"):
         try:
@@ -56,28 +56,23 @@ def cells(
     data = cell_files.made(session.own_folder, count)
     batch = min(batch, data.count)
     for part in selected:
-        _part(session, data, batch, prefetch, place, part)
-
-
-def _part(
-    session: Session, data: CellFile, batch: int, prefetch: int, place: Place, part: str
-) -> None:
-    is_random = part == "random"
-    block = 1 if is_random else _BLOCK
-    ways: list[dict[str, Any]] = [{}]
-    if place.is_gpu:
-        ways += [{"decode": "cpu"}, {"decode": "gpu"}]
-    entered = [_penstock(data, batch, prefetch, place, part, {}, way) for way in ways]
-    window = 1 if is_random else 4
-    entered.append(_penstock(data, batch, prefetch, place, part, {"window": window}, {}))
-    if session.wants("anndata"):
-        entered.append(peers.backed(data, batch, block, place))
-    if session.wants("scdataset"):
-        entered.append(peers.scdataset(data, batch, block, place))
-    if session.wants("annbatch"):
-        entered.append(peers.annbatch(data, session.own_folder, batch, block, place))
-    what = "fully random" if is_random else f"blocks of {_BLOCK}"
-    _race(session, entered, f"Batches of {batch} of {data.count} cells, {what}", place, what)
+        is_random = part == "random"
+        block = 1 if is_random else _BLOCK
+        ways: list[dict[str, Any]] = [{}]
+        ways += [{"decode": "cpu"}, {"decode": "gpu"}] if place.is_gpu else []
+        entered = [_penstock(data, batch, prefetch, place, part, {}, way) for way in ways]
+        window = {"window": 1 if is_random else 4}
+        entered.append(_penstock(data, batch, prefetch, place, part, window, {}))
+        if session.wants("anndata"):
+            entered.append(peers.backed(data, batch, block, place))
+        if session.wants("annbatch"):
+            entered.append(peers.annbatch(data, session.own_folder, batch, block, place))
+        what = "fully random" if is_random else f"blocks of {_BLOCK}"
+        title = f"Batches of {batch} of {data.count} cells, {what}"
+        rows = session.race(entered, "cells/s", group=what)
+        session.tables.append(of_rows(f"{title}, into {place.in_words}, cached", rows))
+        panel = Panel("", [what], {row.full_name: [row.value] for row in rows})
+        session.figures.append(Figure(what.replace(" ", "-"), title, "", "Cells/s", [panel]))
 
 
 def _penstock(
@@ -119,13 +114,3 @@ def _on_host(x: Any) -> Any:
     parts = (x.values(), x.col_indices(), x.crow_indices())
     arrays = tuple(part.cpu().numpy() for part in parts)
     return import_module("scipy.sparse").csr_matrix(arrays, shape=tuple(x.shape))
-
-
-def _race(
-    session: Session, entered: list[Contestant], title: str, place: Place, group: str
-) -> list[Row]:
-    rows = session.race(entered, "cells/s", group=group)
-    session.tables.append(of_rows(f"{title}, into {place.in_words}, cached", rows))
-    panel = Panel("", [group], {row.full_name: [row.value] for row in rows})
-    session.figures.append(Figure(group.replace(" ", "-"), title, "", "Cells/s", [panel]))
-    return rows

@@ -6,7 +6,6 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,17 +20,17 @@ from penstock.units import size_in_words
 from .. import gpu, native
 from ..figures import Figure, Panel
 from ..files import DataFile, sync_file
-from ..measure import Contestant, Row, WrongBytesError, absent, then
+from ..measure import Contestant, WrongBytesError, absent, then
 from ..options import SIZE, Cache, benchmark, caches
 from ..place import Device, Place, choose_for_torch
 from ..session import Session
-from ..tables import Table
+from ..tables import Table, columns
 
 _SEEN = 2048
 """Elements at both ends of each tensor that are compared."""
 _MOST_FILES = 8
 """Files, each with its thread, that torch's writer makes at its best."""
-_COLUMNS = ["Work", "By", "Setting", "GB/s", "worst", "best", "times slower", "s", "Detail"]
+_COLUMNS = columns("Work|By|Setting|GB/s|worst|best|times slower|s|Detail")
 
 
 @benchmark("checkpoint", "Checkpoints of torch's tensors", iterations=2)
@@ -107,138 +106,94 @@ def _saves(session: Session, state: _State, folder: Path) -> list[Contestant]:
 
     from penstock.torch import checkpoint as ours
 
+    torch: Any = frameworks.installed("torch")
+
     def saved(writer: Any, name: str, **keys: Any) -> Callable[[], None]:
         path = str(folder / name)
         return lambda: dcp.save(state.tensors, storage_writer=writer(path=path, **keys))
 
     def by_torch() -> None:
         with open(folder / "torch.pt", "wb") as file:
-            frameworks.installed("torch").save(state.tensors, file)  # type: ignore[union-attr]
+            torch.save(state.tensors, file)
             file.flush()
             os.fsync(file.fileno())
 
-    def clear(name: str) -> Callable[[], None]:
-        return lambda: _remove(folder / name)
+    def entered(name: str, setting: str, file: str, run: Callable[[], None]) -> Contestant:
+        clear = partial(_remove, folder / file)
+        made = Contestant(name, setting, state.nbytes, run, clear)
+        if name == "Penstock":
+            made.detail = native.last
+        else:
+            made.after = clear
+        return made
 
-    template = Contestant(
-        "Penstock", "PenstockWriter", state.nbytes, saved(ours.PenstockWriter, "dcp")
-    )
-    entered = [
-        replace(template, before=clear("dcp"), detail=native.last),
-        replace(
-            template,
-            setting="PenstockHuggingFaceWriter",
-            run=saved(ours.PenstockHuggingFaceWriter, "huggingface"),
-            before=clear("huggingface"),
-            detail=native.last,
-        ),
-        replace(
-            template,
-            setting="penstock.torch.checkpoint.save",
-            run=lambda: ours.save(state.tensors, folder / "penstock.pt"),
-            before=clear("penstock.pt"),
-            detail=native.last,
-        ),
+    def to_file() -> None:
+        ours.save(state.tensors, folder / "penstock.pt")
+
+    hugging = saved(ours.PenstockHuggingFaceWriter, "huggingface")
+    found = [
+        entered("Penstock", "PenstockWriter", "dcp", saved(ours.PenstockWriter, "dcp")),
+        entered("Penstock", "PenstockHuggingFaceWriter", "huggingface", hugging),
+        entered("Penstock", "penstock.torch.checkpoint.save", "penstock.pt", to_file),
     ]
     if session.wants("torch"):
-        writer = dcp.FileSystemWriter
-        files = min(os.cpu_count() or 1, _MOST_FILES)
-        for count in sorted({1, files}):
-            name = f"torch-{count}"
-            entered.append(
-                replace(
-                    template,
-                    name="torch",
-                    setting=f"FileSystemWriter, thread_count={count}",
-                    run=saved(writer, name, thread_count=count),
-                    before=clear(name),
-                    after=clear(name),
-                )
-            )
-        entered.append(
-            replace(
-                template,
-                name="torch",
-                setting="torch.save, fsync",
-                run=by_torch,
-                before=clear("torch.pt"),
-                after=clear("torch.pt"),
-            )
-        )
-    return entered
+        for count in sorted({1, min(os.cpu_count() or 1, _MOST_FILES)}):
+            name, setting = f"torch-{count}", f"FileSystemWriter, thread_count={count}"
+            run = saved(dcp.FileSystemWriter, name, thread_count=count)
+            found.append(entered("torch", setting, name, run))
+        found.append(entered("torch", "torch.save, fsync", "torch.pt", by_torch))
+    return found
 
 
 def _loads(
     session: Session, state: _State, folder: Path, prepare: Callable[[DataFile], None]
 ) -> Iterator[tuple[str, list[Contestant]]]:
     """Yield each kind of checkpoint, and who loads it."""
-    torch: Any = frameworks.installed("torch")
     from torch.distributed import checkpoint as dcp
 
     from penstock.torch import checkpoint as ours
 
-    def loaded(reader: Any, name: str) -> Callable[[], None]:
-        def run() -> None:
-            dcp.load(state.tensors, storage_reader=reader(path=str(folder / name)))
-            gpu.synchronize()
-
-        return run
-
-    def file_loaded(load: Callable[..., Any]) -> Callable[[], Any]:
-        def run() -> Any:
-            found = load(folder / "penstock.pt", map_location=device)
-            gpu.synchronize()
-            return found
-
-        return run
-
+    torch: Any = frameworks.installed("torch")
     device = str(next(iter(state.tensors.values())).device)
-    peer = {
-        "dcp": ("FileSystemReader", dcp.FileSystemReader),
-        "huggingface": ("HuggingFaceStorageReader", dcp.HuggingFaceStorageReader),
+
+    def loaded(reader: Any, path: Path) -> None:
+        dcp.load(state.tensors, storage_reader=reader(path=str(path)))
+        gpu.synchronize()
+
+    def file_loaded(load: Callable[..., Any], path: Path) -> Any:
+        found = load(path, map_location=device)
+        gpu.synchronize()
+        return found
+
+    def entered(
+        path: Path, run: Callable[..., Any], ways: dict[str, Callable[..., Any]], **keys: Any
+    ) -> list[Contestant]:
+        """Return Penstock, which is the first of the ways, and torch."""
+        before = then(*(partial(prepare, file) for file in _files_of(path)))
+        keys |= {"before": before, "check": state.check}
+        made = [
+            Contestant("torch", setting, state.nbytes, partial(run, way, path), **keys)
+            for setting, way in ways.items()
+        ]
+        made[0].name, made[0].detail = "Penstock", native.last
+        return made if session.wants("torch") else made[:1]
+
+    readers = {
+        "dcp": (ours.PenstockReader, dcp.FileSystemReader),
+        "huggingface": (ours.PenstockHuggingFaceReader, dcp.HuggingFaceStorageReader),
     }
-    readers = {"dcp": ours.PenstockReader, "huggingface": ours.PenstockHuggingFaceReader}
-    for name, reader in readers.items():
-        template = Contestant(
-            "Penstock",
-            reader.__name__,
-            state.nbytes,
-            loaded(reader, name),
-            before=then(*(partial(prepare, file) for file in _files_of(folder / name))),
-            poison=state.poison,
-            check=state.check,
-            detail=native.last,
-        )
-        entered = [template]
-        setting, of_torch = peer[name]
-        if session.wants("torch"):
-            if name == "huggingface" and find_spec("safetensors") is None:
-                entered.append(absent("torch", setting, "safetensors is not installed"))
-            else:
-                run = loaded(of_torch, name)
-                entered.append(
-                    replace(template, name="torch", setting=setting, run=run, detail=str)
-                )
-        yield f"load {name}", entered
-    template = Contestant(
-        "Penstock",
-        "penstock.torch.checkpoint.load",
-        state.nbytes,
-        file_loaded(ours.load),
-        before=then(*(partial(prepare, file) for file in _files_of(folder / "penstock.pt"))),
-        check=state.check,
-        detail=native.last,
-    )
-    entered = [template]
-    if session.wants("torch"):
-        for mmap in (False, True):
-            run = file_loaded(partial(torch.load, mmap=mmap))
-            setting = f"torch.load, mmap={mmap}"
-            if not (mmap and device == "cpu"):  # it would read nothing
-                entered.append(
-                    replace(template, name="torch", setting=setting, run=run, detail=str)
-                )
-    yield "load a file", entered
+    for name, both in readers.items():
+        ways = {reader.__name__: reader for reader in both}
+        made = entered(folder / name, loaded, ways, poison=state.poison)
+        if name == "huggingface" and find_spec("safetensors") is None:
+            why = "safetensors is not installed"
+            made[1:] = [absent("torch", one.setting, why) for one in made[1:]]
+        yield f"load {name}", made
+    files = {"penstock.torch.checkpoint.load": ours.load}
+    # On the host, torch's mmap would read nothing.
+    for mmap in (False,) if device == "cpu" else (False, True):
+        files[f"torch.load, mmap={mmap}"] = partial(torch.load, mmap=mmap)
+    yield "load a file", entered(folder / "penstock.pt", file_loaded, files)
 
 
 def _files_of(path: Path) -> list[DataFile]:
@@ -266,16 +221,6 @@ def _race(
 ) -> None:
     rows = session.race(entered, group=work, **how)
     for row in rows:
-        _add(table, work, row, rows[0])
-    figure.panels.append(
-        Panel(work, [row.setting for row in rows], {"": [row.value for row in rows]})
-    )
-
-
-def _add(table: Table, work: str, row: Row, first: Row) -> None:
-    if row.value is None or row.spread is None or row.median is None:
-        table.add(work, row.name, row.setting, *[None] * 5, f"failed: {row.error}")
-        return
-    faster = None if row is first else first.better_than(row)
-    values = (row.value, *row.spread, faster, row.median)
-    table.add(work, row.name, row.setting, *values, row.detail)
+        table.result(row, (work, row.name, row.setting), rows[0].beats(row), row.median)
+    ticks, values = [row.setting for row in rows], [row.value for row in rows]
+    figure.panels.append(Panel(work, ticks, {"": values}))

@@ -69,9 +69,7 @@ def decode(
             seen = _race(session, place.is_gpu, codec, length, size)
             rows += seen
             for row in seen:
-                name = ", ".join(filter(None, [row.name, row.setting]))
-                series = panel.series.setdefault(name, [None] * len(lengths))
-                series[at] = row.value
+                panel.series.setdefault(row.full_name, [None] * len(lengths))[at] = row.value
         panels.append(panel)
     where = place.in_words
     session.tables.append(of_rows(f"Decoding into {where}, cached, rate of decoded bytes", rows))
@@ -82,21 +80,9 @@ def decode(
 def _race(session: Session, is_gpu: bool, codec: str, chunk: int, size: int) -> list[Row]:
     data = compressed(session.own_folder, size - size % chunk, chunk, codec)
     group = f"{codec}, {size_in_words(chunk)}"
-    ways: list[dict[str, Any]] = [{}]
-    if is_gpu and codec != "none":
-        ways += [{"decode": "cpu"}, {"decode": "gpu"}]
+    sides = ("cpu", "gpu") if is_gpu and codec != "none" else ()
     out = None if is_gpu else np.empty((data.count,), "float32")
-    entered: list[Contestant] = [
-        hdf5.penstock(
-            data.path,
-            data.expected,
-            ", ".join(f"{key}={value}" for key, value in options.items()),
-            out=out,
-            group=group,
-            **options,
-        )
-        for options in ways
-    ]
+    entered = hdf5.by_decoder(data, out=out, group=group, sides=sides)
     if session.wants("h5py"):
         if is_gpu:
             entered.append(hdf5.h5py_part(data, _SHARE, group=group))
@@ -126,12 +112,6 @@ def _h5py(data: Any, group: str) -> Contestant:
             file[DATASET].read_direct(target, np.s_[:count])
         return target
 
-    return Contestant(
-        "h5py",
-        size_in_words(count * 4),
-        count * 4,
-        run,
-        poison=partial(expected.poison, target),
-        check=expected.check,
-        group=group,
-    )
+    made = Contestant("h5py", size_in_words(count * 4), count * 4, run, check=expected.check)
+    made.poison, made.group = partial(expected.poison, target), group
+    return made

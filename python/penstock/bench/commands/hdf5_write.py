@@ -20,9 +20,13 @@ from ..measure import Contestant, Row, WrongBytesError
 from ..options import Fsync, benchmark, numbers, words
 from ..place import Device, Place, choose
 from ..session import RefusedError, Session
-from ..tables import Table
+from ..tables import Table, columns
 
 _NAME = "data"
+_COLUMNS = columns(
+    "Contestant|Size|Type|MB|Wall (s)|Slowest (s)|Fastest (s)|Call (s)|Throughput (MB/s)|"
+    "Penstock is (x)"
+)
 
 
 @dataclass
@@ -67,11 +71,8 @@ def hdf5_write(
     "Wall" is the time from opening the file to closing it, "Call" that of the write alone.
     """
     place = choose(device, session.ranks)
-    cases = [
-        _Case(count, kind)
-        for count in numbers(sizes, "sizes")
-        for kind in map(_dtype, words(dtypes))
-    ]
+    kinds = list(map(_dtype, words(dtypes)))
+    cases = [_Case(count, kind) for count in numbers(sizes, "sizes") for kind in kinds]
     if not cases:
         raise RefusedError(f"{dtypes!r} names no types: write, for example, float32,int64")
     all_kept = sum(case.nbytes for case in cases) if keep else 0
@@ -83,42 +84,37 @@ def hdf5_write(
     table = Table(
         f"HDF5 write benchmark: from {place.in_words}, {'with' if fsync else 'without'} fsync, "
         f"{session.ranks.size} rank(s), {session.common.iterations} iterations",
-        [
-            "Contestant",
-            "Size",
-            "Type",
-            "MB",
-            "Wall (s)",
-            "Slowest (s)",
-            "Fastest (s)",
-            "Call (s)",
-            "Throughput (MB/s)",
-            "Penstock is (x)",
-        ],
+        _COLUMNS,
     )
     rates: dict[str, list[float | None]] = {}
     for case in cases:
         rows = _race(session, case, place, fsync)
         for row in rows:
-            _add(table, case, row, rows[0])
             rates.setdefault(row.name, []).append(row.value)
+            what = (row.name, case.count, case.dtype.name, row.amount / 1e6)
+            if row.median is None:
+                table.add(*what, f"failed: {row.error}", *[None] * 5)
+                continue
+            seconds = (row.median, max(row.seconds), min(row.seconds))
+            # The earlier ones were the warm-up.
+            calls = case.calls[-len(row.seconds) :]
+            call = statistics.median(calls) if row is rows[0] and calls else None
+            table.add(*what, *seconds, call, row.amount / row.median / 1e6, rows[0].beats(row))
     best = max(
         (row for row in table.rows if row[0] == "Penstock" and isinstance(row[8], float)),
         key=lambda row: float(row[8] or 0),
         default=None,
     )
     if best:
-        table.notes.append(
-            f"Best throughput: {best[8]:.2f} MB/s (size={best[1]:,}, dtype={best[2]})"
-        )
+        of = f"size={best[1]:,}, dtype={best[2]}"
+        table.notes.append(f"Best throughput: {best[8]:.2f} MB/s ({of})")
     for case, path in zip(cases, kept, strict=False):
         _keep(path, case, place, fsync=fsync)
     session.tables.append(table)
     ticks = [f"{case.count:,}\n{case.dtype.name}" for case in cases]
-    panel = Panel("", ticks, rates)
-    session.figures.append(
-        Figure("hdf5-write", "HDF5 write", "Elements and type", "Rate (GB/s)", [panel])
-    )
+    panels = [Panel("", ticks, rates)]
+    axes = ("Elements and type", "Rate (GB/s)")
+    session.figures.append(Figure("hdf5-write", "HDF5 write", *axes, panels))
 
 
 def _dtype(name: str) -> np.dtype[Any]:
@@ -186,16 +182,3 @@ def _keep(path: Path, case: _Case, place: Place, *, fsync: bool) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _add(table: Table, case: _Case, row: Row, ours: Row) -> None:
-    what = (row.name, case.count, case.dtype.name, row.amount / 1e6)
-    if row.median is None:
-        table.add(*what, f"failed: {row.error}", *[None] * 5)
-        return
-    seconds = (row.median, max(row.seconds), min(row.seconds))
-    # The earlier ones were the warm-up.
-    calls = case.calls[-len(row.seconds) :]
-    call = statistics.median(calls) if row is ours and calls else None
-    ratio = None if row is ours else ours.better_than(row)
-    table.add(*what, *seconds, call, row.amount / row.median / 1e6, ratio)

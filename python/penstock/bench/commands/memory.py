@@ -16,21 +16,22 @@ import penstock as ps
 from penstock.units import size_in_words
 
 from .. import advice, allocate, gpu
-from ..cells import Cell, Cells, Extent, Measurement
+from ..cells import APIS, OPENS, Cell, Cells, Extent, Measurement
 from ..figures import Figure, Panel
-from ..files import DataFile, drop
-from ..ior import APIS, OPENS
-from ..measure import Contestant
+from ..files import DataFile
 from ..options import SIZE, Cache, benchmark, caches, chosen, sizes
-from ..peers import ior
 from ..place import without_cufile
 from ..session import RefusedError, Session
-from ..tables import Table
+from ..tables import Table, columns
 
 _ACCESSES = ("write", "read")
-
 _BROKEN = {errno.errorcode[code]: code for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO)}
 """Errors that concern the file system, not a combination."""
+_COLUMNS = columns(
+    "mem|open|path|page (KiB)|api|access|cache|bw(MiB/s)|worst|best|IOPS|Latency(s)|block(KiB)|"
+    "xfer(KiB)|open(s)|wr/rd(s)|close(s)|total(s)"
+)
+_DETAILS = ("page (KiB)", "IOPS", "Latency(s)", "block(KiB)", *_COLUMNS[-4:])
 
 
 @benchmark("memory", "Memory by file modes", folder=("--dir",), iterations=3, in_folder=False)
@@ -93,14 +94,8 @@ def memory(
     session.need_space(extent.nbytes, output.parent if output else None)
     if "read" in accesses and ("cold" in states or "direct" in ways):
         session.need_cold(extent.path.parent)
-    session.settings |= {
-        "transfers": lengths,
-        "block": block,
-        "segments": segments,
-        "fsync": fsync,
-        "deadline": deadline,
-        "page_size": mmap.PAGESIZE,
-    }
+    session.settings |= {"transfers": lengths, "block": block, "segments": segments}
+    session.settings |= {"fsync": fsync, "deadline": deadline, "page_size": mmap.PAGESIZE}
     cells = Cells(session, extent, fsync=fsync, deadline=deadline)
     found: list[Measurement] = []
     try:
@@ -117,15 +112,8 @@ def memory(
                         # Direct reads are always cold, so one state is enough for them.
                         if opened == "buffered" or state in ("", list(states)[-1])
                     ]
-                    found += _race(session, cells, row, absent, states)
-                    found += ior.cells(
-                        session,
-                        row,
-                        extent.path,
-                        (block, segments),
-                        fsync=fsync,
-                        prepare=lambda state: states.get(state, drop)(cells.pages),
-                    )
+                    present = [c for c in row if not {c.memory, c.api} & absent]
+                    found += _race(session, cells, present, str(row[0]), states)
     finally:
         if not keep_file:
             extent.remove(session.ranks.is_first)
@@ -136,8 +124,19 @@ def memory(
     letters += ["-e"] * fsync + ["-F"] * file_per_process + ["-C"] * reorder
     letters += [f"-D {deadline:g}"] * bool(deadline)
     test_file = output or session.common.folder / "testfile"
-    session.words += [*_commands(session, lengths, ways, letters, test_file, block * segments)]
-    session.words += advice.of_memory([seen for seen in found if seen.cell.api in APIS])
+    count, total = session.ranks.size, block * segments
+    launch = f"mpirun -n {count} " if count > 1 else ""
+    for length in lengths:
+        for way in ways:
+            direct = " --posix.odirect" if way == "direct" else ""
+            line = f"{launch}ior -a POSIX {' '.join(letters)} -t {length}{direct}"
+            session.words.append(f"Same by IOR: {line} -k -o {test_file}")
+    for number, words in enumerate(("GPUDirect", "CPU only", "CPU, then GPU")):
+        session.words.append(
+            f"Same by gdsio ({words}): gdsio -f {test_file} -d 0 -w {count} "
+            f"-s {total} -i {lengths[-1]} -x {number} -I 0"
+        )
+    session.words += advice.of_memory(found)
 
 
 def _cache(access: str, opened: str, state: str) -> str:
@@ -148,32 +147,24 @@ def _race(
     session: Session,
     cells: Cells,
     row: list[Cell],
-    absent: set[str],
+    what: str,
     states: dict[str, Callable[[DataFile], None]],
 ) -> list[Measurement]:
     """Alternate between cells that differ in memory, mode and interface."""
-    entered: list[Contestant] = []
-    found: list[Measurement] = []
-    for cell in row:
-        if cell.memory in absent or cell.api in absent:
-            continue
-        contestant, seen = cells.contestant(cell, states)
-        entered.append(contestant)
-        found.append(seen)
-    rows = session.race(entered, group=str(row[0]).rpartition(", ")[0])
-    for seen in found:
+    made = [cells.contestant(cell, states) for cell in row]
+    rows = session.race([each for each, _ in made], group=what.rpartition(", ")[0])
+    for each, (_, seen) in zip(rows, made, strict=True):
         seen.keep(session.common.iterations)
         cells.together(seen)
         if seen.error in _BROKEN:
             why = os.strerror(_BROKEN[seen.error])
             raise RefusedError(f"{seen.cell}: {why} ({seen.error})")
-    for each, seen in zip(rows, found, strict=True):
         if seen.is_failure:
             session.failures.append(each)
         if not each.error:
             each.seconds = seen.totals  # as in the table, where some are extrapolated
             each.detail = "extrapolated to all bytes" if seen.is_extrapolated else ""
-    return found
+    return [seen for _, seen in made]
 
 
 def _without_gpu(session: Session, kinds: list[str], apis: list[str]) -> set[str]:
@@ -196,39 +187,8 @@ def _without_gpu(session: Session, kinds: list[str], apis: list[str]) -> set[str
 
 
 def _table(session: Session, found: list[Measurement], block: int) -> Table:
-    table = Table(
-        f"IOR-like, {session.ranks.size} rank(s), {session.common.iterations} iterations: medians",
-        [
-            "mem",
-            "open",
-            "path",
-            "page (KiB)",
-            "api",
-            "access",
-            "cache",
-            "bw(MiB/s)",
-            "worst",
-            "best",
-            "IOPS",
-            "Latency(s)",
-            "block(KiB)",
-            "xfer(KiB)",
-            "open(s)",
-            "wr/rd(s)",
-            "close(s)",
-            "total(s)",
-        ],
-        details=(
-            "page (KiB)",
-            "IOPS",
-            "Latency(s)",
-            "block(KiB)",
-            "open(s)",
-            "wr/rd(s)",
-            "close(s)",
-            "total(s)",
-        ),
-    )
+    title = f"{session.ranks.size} rank(s), {session.common.iterations} iterations: medians"
+    table = Table(f"IOR-like, {title}", _COLUMNS, details=_DETAILS)
     measured = [seen for seen in found if seen.rate is not None]
     if early := sum(seen.is_extrapolated for seen in measured):
         table.notes.append(
@@ -238,28 +198,17 @@ def _table(session: Session, found: list[Measurement], block: int) -> Table:
     for seen in found:
         cell = seen.cell
         first = (cell.memory, cell.opened, seen.path, mmap.PAGESIZE / 1024, cell.api, cell.access)
+        sized = (block / 1024, cell.transfer / 1024)
         if seen.rate is None:
             why = f"failed: {seen.error}" if seen.is_failure else f"NA({seen.error})"
-            sized = (block / 1024, cell.transfer / 1024)
             table.add(*first, cell.cache, why, *[None] * 4, *sized, *[None] * 4)
             continue
         operations = seen.nbytes / cell.transfer
-        moving = statistics.median(seen.moving)
-        table.add(
-            *first,
-            cell.cache,
-            seen.rate / 2**20,
-            min(seen.rates) / 2**20,
-            max(seen.rates) / 2**20,
-            operations / moving,
-            moving / operations * session.ranks.size,
-            block / 1024,
-            cell.transfer / 1024,
-            statistics.median(seen.opening),
-            moving,
-            statistics.median(seen.closing),
-            statistics.median(seen.totals),
-        )
+        spent = (seen.opening, seen.moving, seen.closing, seen.totals)
+        opening, moving, closing, total = map(statistics.median, spent)
+        rates = [rate / 2**20 for rate in (seen.rate, min(seen.rates), max(seen.rates))]
+        speeds = (*rates, operations / moving, moving / operations * session.ranks.size)
+        table.add(*first, cell.cache, *speeds, *sized, opening, moving, closing, total)
     return table
 
 
@@ -279,27 +228,3 @@ def _figures(found: list[Measurement], lengths: list[int]) -> Iterator[Figure]:
             title = f"{access.capitalize()} by memory and mode, page size {mmap.PAGESIZE >> 10} KiB"
             drawn = list(panels.values())
             yield Figure(f"memory-{access}", title, "Transfer size", "Rate (GB/s)", drawn, "lines")
-
-
-def _commands(
-    session: Session,
-    lengths: list[int],
-    ways: list[str],
-    letters: list[str],
-    test_file: Path,
-    total: int,
-) -> Iterator[str]:
-    """Yield the commands that do the same by IOR and gdsio."""
-    count = session.ranks.size
-    launch = f"mpirun -n {count} " if count > 1 else ""
-    for length in lengths:
-        for way in ways:
-            direct = " --posix.odirect" if way == "direct" else ""
-            line = f"{launch}ior -a POSIX {' '.join(letters)} -t {length}{direct}"
-            yield f"Same by IOR: {line} -k -o {test_file}"
-    kinds = {0: "GPUDirect", 1: "CPU only", 2: "CPU, then GPU"}
-    for kind, words in kinds.items():
-        yield (
-            f"Same by gdsio ({words}): gdsio -f {test_file} -d 0 -w {count} "
-            f"-s {total} -i {lengths[-1]} -x {kind} -I 0"
-        )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,10 @@ import numpy as np
 import typer
 
 from penstock import frameworks
-from penstock._threads import Pool
 
 from ..figures import Figure, Panel
 from ..files import DataFile, warm
-from ..hdf5_files import create
+from ..hdf5_files import create, deflated, write_chunks
 from ..measure import Contestant, Row, WrongBytesError, absent
 from ..options import benchmark
 from ..place import Device, Place, choose
@@ -65,9 +64,10 @@ def netcdf(
     session.settings |= {"steps": steps, "grid": grid, "device": place.name}
     pages = DataFile(data.path, 0, data.path.stat().st_size)
     rows: list[Row] = []
-    with _Engines(session, xarray, place, cupy, data.path) as engines:
+    with ExitStack() as files:
+        engines = _engines(session, xarray, place, data.path, files)
         for case in _cases(data, _WHOLE_ON_GPU if place.is_gpu else _WHOLE_ON_HOST):
-            entered = engines.contestants(case, data)
+            entered = [_contestant(*engine, case, data, cupy) for engine in engines.items()]
             for each in entered:
                 each.before = partial(warm, pages)
             rows += session.race(entered, case.unit, group=case.name)
@@ -80,13 +80,16 @@ def netcdf(
     session.figures.append(_figure(rows))
 
 
+Parts = list[dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class _Case:
     name: str
     unit: str
     amount: float
     """Of one run of Penstock."""
-    selections: Callable[[int], Iterator[list[dict[str, Any]]]]
+    selections: Callable[[int], Iterator[Parts]]
     """Gives the parts that each run reads, of a fraction 1/n of the steps."""
     is_shared: bool = True
     """Whether other engines read a fraction."""
@@ -105,25 +108,23 @@ def _cases(data: _Data, most: int) -> list[_Case]:
             for start in range(0, length - count + 1, count):
                 yield slice(start, start + count)
 
-    def wholes(share: int) -> Iterator[list[dict[str, Any]]]:
-        for times in windows(whole, share):
-            yield [{"time": times}]
+    def at(side: int, length: int) -> slice:
+        start = int(random.integers(0, side - length + 1))
+        return slice(start, start + length)
 
-    def regions(share: int) -> Iterator[list[dict[str, Any]]]:
+    def wholes(share: int) -> Iterator[Parts]:
+        return ([{"time": times}] for times in windows(whole, share))
+
+    def regions(share: int) -> Iterator[Parts]:
         for times in windows(data.steps, share):
-            top = int(random.integers(0, data.lat - lat + 1))
-            left = int(random.integers(0, data.lon - lon + 1))
-            sides = {"lat": slice(top, top + lat), "lon": slice(left, left + lon)}
-            yield [{"time": times, **sides}]
+            yield [{"time": times, "lat": at(data.lat, lat), "lon": at(data.lon, lon)}]
 
-    def points(share: int) -> Iterator[list[dict[str, Any]]]:
+    def points(share: int) -> Iterator[Parts]:
         for times in windows(data.steps, share):
-            place = {"lat": int(random.integers(data.lat)), "lon": int(random.integers(data.lon))}
-            yield [{"time": times, **place}]
+            yield [{"time": times, "lat": at(data.lat, 1).start, "lon": at(data.lon, 1).start}]
 
-    def single(_: int) -> Iterator[list[dict[str, Any]]]:
-        while True:
-            yield [{"time": next(order)} for _ in range(_SMALL)]
+    def single(_: int) -> Iterator[Parts]:
+        return ([{"time": next(order)} for _ in range(_SMALL)] for _ in itertools.count())
 
     return [
         _Case("whole", "GB/s", whole * data.lat * data.lon * 4, wholes, is_shared=False),
@@ -143,12 +144,8 @@ class _Data:
         random = np.random.default_rng(3)
         rows, columns = np.ogrid[0:lat, 0:lon]
         smooth = 2000 * np.cos(rows / lat * 3.0) + 500 * np.sin(columns / lon * 12.0)
-        self.fields = np.stack(
-            [
-                (smooth + 300 * np.sin(n) + random.normal(0, 12, (lat, lon))).astype(np.int16)
-                for n in range(count)
-            ]
-        )
+        noisy = (smooth + 300 * np.sin(n) + random.normal(0, 12, (lat, lon)) for n in range(count))
+        self.fields = np.stack([field.astype(np.int16) for field in noisy])
         self.fields[:, lat // 3, lon // 3] = _FILL
 
     @property
@@ -173,95 +170,61 @@ class _Data:
 
     def _fill(self, file: Any) -> None:
         shape = (self.steps, self.lat, self.lon)
-        dataset = file.create_dataset(
-            _NAME,
-            shape,
-            "<i2",
-            chunks=(1, self.lat, self.lon),
-            compression=4,
-            shuffle=True,
-            fillvalue=_FILL,
-        )
+        keys: dict[str, Any] = {"compression": 4, "shuffle": True, "fillvalue": _FILL}
+        dataset = file.create_dataset(_NAME, shape, "<i2", chunks=(1, *shape[1:]), **keys)
         dataset.attrs.update({"_FillValue": _FILL, "scale_factor": _SCALE, "add_offset": _OFFSET})
         for axis, (name, size) in enumerate(zip(("time", "lat", "lon"), shape, strict=True)):
             file[name] = np.arange(size, dtype="f8")
             file[name].make_scale(name)
             dataset.dims[axis].attach_scale(file[name])
-        with Pool(8) as pool:
-            stored = list(pool.map(_encoded, self.fields))
-        for step in range(self.steps):
-            dataset.id.write_direct_chunk((step, 0, 0), stored[step % len(stored)])
+        write_chunks(dataset, deflated(self.fields, shuffle=True), 1, self.steps)
 
 
-def _encoded(field: np.ndarray[Any, Any]) -> bytes:
-    planes = field.astype("<i2").reshape(-1).view(np.uint8).reshape(-1, 2).T
-    return zlib.compress(planes.tobytes(), 4)
+def _engines(
+    session: Session, xarray: Any, place: Place, path: Path, files: ExitStack
+) -> dict[str, Any]:
+    """Return the file as each engine opens it, or why there is no such engine."""
+    found = {}
+    for name, arguments in {
+        "Penstock": {"engine": "penstock", "device": place.name},
+        "netCDF4": {"engine": "netcdf4"},
+        "h5netcdf": {"engine": "h5netcdf"},
+    }.items():
+        if name != "Penstock" and not session.wants(name.lower()):
+            continue
+        if name != "Penstock" and frameworks.installed(name) is None:
+            found[name] = f"{name} is not installed"
+            continue
+        opened = xarray.open_dataset(path, cache=False, **arguments)
+        found[name] = files.enter_context(opened)
+    return found
 
 
-class _Engines:
-    """The file, open by each engine."""
+def _contestant(name: str, opened: Any, case: _Case, data: _Data, cupy: Any) -> Contestant:
+    """Return the way of an engine to read the parts of a case."""
+    if isinstance(opened, str):
+        return absent(name, "", opened)
+    share = 1 if name == "Penstock" or not case.is_shared else _SHARE
+    is_copied = cupy is not None and name != "Penstock"
+    parts = case.selections(share)
+    last: Parts = []
 
-    def __init__(self, session: Session, xarray: Any, place: Place, cupy: Any, path: Path) -> None:
-        self._cupy = cupy
-        self._opened: dict[str, Any] = {}
-        self._absent: dict[str, str] = {}
-        ways: dict[str, dict[str, Any]] = {
-            "Penstock": {"engine": "penstock", "device": place.name},
-            "netCDF4": {"engine": "netcdf4"},
-            "h5netcdf": {"engine": "h5netcdf"},
-        }
-        for name, arguments in ways.items():
-            if name != "Penstock":
-                if not session.wants(name.lower()):
-                    continue
-                if frameworks.installed(name) is None:
-                    self._absent[name] = f"{name} is not installed"
-                    continue
-            self._opened[name] = xarray.open_dataset(path, cache=False, **arguments)
+    def run() -> list[Any]:
+        last[:] = next(parts)
+        found = [opened[_NAME].isel(part).data for part in last]
+        if is_copied:
+            found = [cupy.asarray(array) for array in found]
+            cupy.cuda.get_current_stream().synchronize()
+        return found
 
-    def __enter__(self) -> _Engines:
-        return self
+    def check(found: Any) -> None:
+        for array, part in zip(found, last, strict=True):
+            host, wanted = array.get() if cupy is not None else array, data.expected(part)
+            if host.dtype != np.float32 or not np.array_equal(host, wanted, equal_nan=True):
+                raise WrongBytesError(f"wrong elements of {part}")
 
-    def __exit__(self, *_: object) -> None:
-        for opened in self._opened.values():
-            opened.close()
-
-    def contestants(self, case: _Case, data: _Data) -> list[Contestant]:
-        """Return the ways to read the parts of a case."""
-        made = [self._contestant(name, case, data) for name in self._opened]
-        return made + [absent(name, "", why) for name, why in self._absent.items()]
-
-    def _contestant(self, name: str, case: _Case, data: _Data) -> Contestant:
-        share = 1 if name == "Penstock" or not case.is_shared else _SHARE
-        variable = self._opened[name][_NAME]
-        is_copied = self._cupy is not None and name != "Penstock"
-        parts = case.selections(share)
-        last: list[dict[str, Any]] = []
-
-        def run() -> list[Any]:
-            last[:] = next(parts)
-            found = [variable.isel(part).data for part in last]
-            if is_copied:
-                found = [self._cupy.asarray(array) for array in found]
-                self._cupy.cuda.get_current_stream().synchronize()
-            return found
-
-        def check(found: Any) -> None:
-            for array, part in zip(found, last, strict=True):
-                host = array.get() if self._cupy is not None else array
-                if host.dtype != np.float32 or not np.array_equal(
-                    host, data.expected(part), equal_nan=True
-                ):
-                    raise WrongBytesError(f"wrong elements of {part}")
-
-        return Contestant(
-            name,
-            "then CuPy" if is_copied else "",
-            case.amount / share,
-            run,
-            check=check,
-            group=case.name,
-        )
+    setting = "then CuPy" if is_copied else ""
+    return Contestant(name, setting, case.amount / share, run, check=check, group=case.name)
 
 
 def _sides(grid: str) -> tuple[int, int]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,27 +13,23 @@ import typer
 import penstock as ps
 from penstock.units import size_in_words
 
-from .. import gpu, shared, staging
+from .. import gpu, shared
 from .. import vfd as vfd_bench
 from ..figures import Figure, Panel
 from ..files import DataFile, data_file
 from ..measure import Contestant, Row, nothing
 from ..options import SIZE, Cache, benchmark, caches, chosen
 from ..session import Session
-from ..tables import Table
-from .vfd import prepare, race
+from ..tables import Table, columns
+from ..vfd import Way
+from .vfd import States, prepare, race
 
 _KINDS = ("write", "shared-write", "read", "shared-read", "replicated")
+GRID = tuple(itertools.product((8, 10, 12, 14, 16), (1, 2, 3, 4, 8)))
+"""Threads, and MiB of a block, to compare the defaults of staged reads with."""
 
-
-@dataclass(frozen=True)
-class _Plan:
-    """One measurement, repeated for each number of active ranks."""
-
-    what: str
-    makers: Sequence[Callable[[int], Contestant]]
-    """Each makes a contestant for a number of active ranks. All ranks call them in turn."""
-    counts: Sequence[int]
+Maker = Callable[[int], Contestant]
+"""Makes a contestant for a number of active ranks. All ranks call it in turn."""
 
 
 @benchmark("scaling", "Several GPUs at once, a rank each", iterations=3)
@@ -71,80 +67,86 @@ def scaling(
     ranks = session.ranks
     session.need_space(len(asked) * size)
     text = ";".join(filter(None, ["mode=auto", options]))
-    ways = [
-        vfd_bench.Way("Penstock", options or "default options", ("penstock", text)),
-        vfd_bench.Way("sec2", "mode=sec2", ("penstock", "mode=sec2")),
-    ]
-    ways += others
-    explicit = staging.grid() if grid else []
-    session.settings |= {
-        "grid": grid,
-        "bytes": size,
-        "options": options,
-        "cache": cache,
-        "fsync": fsync,
-    }
+    ways = [Way("Penstock", options or "default options", ("penstock", text))]
+    ways += [Way("sec2", "mode=sec2", ("penstock", "mode=sec2")), *others]
+    session.settings |= {"grid": grid, "bytes": size, "options": options}
+    session.settings |= {"cache": cache, "fsync": fsync}
     buffer = gpu.Buffer(size)
     devices = min(len(ps.devices()), ranks.size)
     # If ranks share a GPU, the result does not show scaling over GPUs.
     each = "GPUs" if devices == ranks.size else "Ranks"
-    table = Table(
-        f"{ranks.size} rank(s) on {devices} GPU(s), {size_in_words(size)} each",
-        [
-            "What",
-            each,
-            "Contestant",
-            "Setting",
-            "GB/s together",
-            "worst",
-            "best",
-            "Share of N x one",
-            "Penstock is (x)",
-            "Detail",
-        ],
-    )
+    heading = "Contestant|Setting|GB/s together|worst|best|Share of N x one|Penstock is (x)|Detail"
+    title = f"{ranks.size} rank(s) on {devices} GPU(s), {size_in_words(size)} each"
+    table = Table(title, columns(f"What|{each}|{heading}"))
     for kind in asked:
-        read = [*ways, *explicit] if kind in ("read", "shared-read") else ways
-        for plan in _plans(session, kind, buffer, read, options, states, fsync):
-            _race(session, table, plan)
+        read = [*ways, *explicit()] if grid and kind in ("read", "shared-read") else ways
+        for what, makers in _plans(session, kind, buffer, read, options, states, fsync):
+            counts = range(1, ranks.size + 1)
+            few = sorted({1, ranks.size})
+            _race(session, table, what, makers, few if kind == "replicated" else counts)
     session.tables.append(table)
+
+
+def explicit() -> list[Way]:
+    """Return a way for each setting of the grid."""
+    return [
+        Way(
+            f"grid {threads} x {mib} MiB",
+            "two slots a worker",
+            ("penstock", f"mode=auto;route=staged;slots=2;threads={threads};block={mib}MiB"),
+        )
+        for threads, mib in GRID
+    ]
+
+
+def compared(rows: Sequence[Row], where: str) -> str:
+    """Say how near the default, which is the first row, came to the best of the grid."""
+    measured = [row for row in rows if row.name.startswith("grid ") and row.value]
+    default = rows[0].value
+    if not measured or not default:
+        return ""
+    best = max(measured, key=lambda row: row.value or 0.0)
+    assert best.value is not None
+    return (
+        f"{where}: {default:.1f} GB/s by default, {default / best.value:.3f} of the best of the "
+        f"grid, {best.name.removeprefix('grid ')} with {best.value:.1f}."
+    )
 
 
 def _plans(
     session: Session,
     kind: str,
     buffer: gpu.Buffer,
-    ways: list[vfd_bench.Way],
+    ways: list[Way],
     options: str,
-    states: dict[str, Callable[[DataFile], None]],
+    states: States,
     fsync: bool,
-) -> list[_Plan]:
+) -> Iterator[tuple[str, list[Maker]]]:
+    """Yield measurements, each with its contestants."""
     ranks, size = session.ranks, buffer.nbytes
-    counts = range(1, ranks.size + 1)
 
-    def of_ways(make: Callable[[vfd_bench.Way], Contestant]) -> list[Callable[[int], Contestant]]:
-        return [lambda count, way=way: make(way) for way in ways]  # type: ignore[misc]
+    def of_ways(make: Callable[[Way], Contestant]) -> list[Maker]:
+        return [lambda _, way=way: make(way) for way in ways]  # type: ignore[misc]
 
     if kind in ("write", "shared-write"):
         buffer.fill_with_noise()
         end = "on the medium" if fsync else "call returned"
         if kind == "write":
             path = session.own_folder / "written.h5"
-            make = partial(_writing, path=path, buffer=buffer, fsync=fsync, runs=session.runs)
-            return [_Plan(f"write, a file each, {end}", of_ways(make), counts)]
-        file, part = _shared(session, "shared-written", size)
-        made = shared.writers(ranks, file, part, buffer, options, fsync)
-        makers = [lambda count, make=make: make() for make in made]
-        return [_Plan(f"write, one shared file, {end}", makers, counts)]
-    plans = []
-    for state, brought in states.items():
+            write = partial(vfd_bench.writing, path=path, nbytes=size, buffer=buffer, sync=fsync)
+            yield f"write, a file each, {end}", of_ways(partial(write, runs=session.runs))
+        else:
+            file, part = _shared(session, "shared-written", size)
+            made = shared.writers(ranks, file, part, buffer, options, fsync)
+            yield f"write, one shared file, {end}", [lambda _, it=it: it() for it in made]  # type: ignore[misc]
+        return
+    for state, bring in states.items():
         if kind == "replicated":
             file = _of_all(session, "replicated", size)
-            before = partial(brought, file)
-            each = shared.readers(ranks, session.folder, file, buffer, options, before)
-            makers = [lambda count, make=make: make(count == 1) for make in each]
-            few = sorted({1, ranks.size})
-            plans.append(_Plan(f"read, all of one file each, {state}", makers, few))
+            bring_all = partial(bring, file)
+            each = shared.readers(ranks, session.folder, file, buffer, options, bring_all)
+            makers: list[Maker] = [lambda n, it=it: it(n == 1) for it in each]  # type: ignore[misc]
+            yield f"read, all of one file each, {state}", makers
             continue
         if kind == "shared-read":
             file, part = _shared(session, "shared", size)
@@ -152,34 +154,8 @@ def _plans(
             file = data_file(session.own_folder, size)
             part = replace(file, nbytes=size)
         owner = "one shared file" if kind == "shared-read" else "a file each"
-        make = partial(
-            _reading,
-            file=file,
-            part=part,
-            buffer=buffer,
-            before=partial(brought, part),
-            runs=session.runs,
-        )
-        plans.append(_Plan(f"read, {owner}, {state}", of_ways(make), counts))
-    return plans
-
-
-def _writing(
-    way: vfd_bench.Way, *, path: Path, buffer: gpu.Buffer, fsync: bool, runs: int
-) -> Contestant:
-    return vfd_bench.writing(way, path, buffer.nbytes, buffer, fsync, runs)
-
-
-def _reading(
-    way: vfd_bench.Way,
-    *,
-    file: DataFile,
-    part: DataFile,
-    buffer: gpu.Buffer,
-    before: Callable[[], None],
-    runs: int,
-) -> Contestant:
-    return vfd_bench.reading(way, file, part, buffer, before, runs)
+        read = partial(vfd_bench.reading, file=file, part=part, buffer=buffer, runs=session.runs)
+        yield f"read, {owner}, {state}", of_ways(partial(read, prepare=partial(bring, part)))
 
 
 def _of_all(session: Session, name: str, nbytes: int) -> DataFile:
@@ -198,42 +174,31 @@ def _shared(session: Session, name: str, size: int) -> tuple[DataFile, DataFile]
     return file, DataFile(file.path, file.offset + ranks.rank * size, size)
 
 
-def _race(session: Session, table: Table, plan: _Plan) -> None:
+def _race(
+    session: Session, table: Table, what: str, makers: list[Maker], counts: Sequence[int]
+) -> None:
     """Measure with one rank at work, with two, and so on; the others wait."""
-    ranks, what = session.ranks, plan.what
+    ranks = session.ranks
     series: dict[str, list[float | None]] = {}
     alone: dict[str, Row] = {}
-    for count in plan.counts:
-        entered = [make(count) for make in plan.makers]
+    for count in counts:
+        entered = [make(count) for make in makers]
         if ranks.rank >= count:
-            entered = [c if c.absent else _idle(c.name, c.setting) for c in entered]
-        rows = race(session, entered, f"{what}, {count} of {ranks.size}")
-        if sentence := staging.compared(rows, f"{what}, {count} of {ranks.size}"):
-            session.words.append(sentence)
+            idle = [Contestant(c.name, c.setting, 0, nothing) for c in entered]
+            entered = [c if c.absent else it for c, it in zip(entered, idle, strict=True)]
+        where = f"{what}, {count} of {ranks.size}"
+        rows = race(session, entered, where)
+        session.words += filter(None, [compared(rows, where)])
         for row in rows:
             series.setdefault(row.name, []).append(row.value)
-            alone.setdefault(row.name, row)
-            first = (what, count, row.name, row.setting)
-            if row.value is None or row.spread is None:
-                table.add(*first, *[None] * 5, f"failed: {row.error}")
-                continue
-            one = alone[row.name].value
-            share = row.value / (count * one) if one else None
-            ratio = None if row is rows[0] else rows[0].better_than(row)
-            table.add(*first, row.value, *row.spread, share, ratio, row.detail)
+            one = alone.setdefault(row.name, row).value
+            share = row.value / (count * one) if row.value and one else None
+            known = (what, count, row.name, row.setting)
+            table.result(row, known, share, rows[0].beats(row))
     name = "figure-7" if what.startswith("write") else "figure-8"
-    words = what.replace(", ", "-").replace(" ", "-")
+    words, each = what.replace(", ", "-").replace(" ", "-"), table.columns[1]
+    panel = Panel("", list(map(str, counts)), series)
+    title = f"{each} at once: {what}"
     session.figures.append(
-        Figure(
-            f"{name}-{words}",
-            f"{table.columns[1]} at once: {what}",
-            table.columns[1],
-            "Rate of all (GB/s)",
-            [Panel("", list(map(str, plan.counts)), series)],
-            "lines",
-        )
+        Figure(f"{name}-{words}", title, each, "Rate of all (GB/s)", [panel], "lines")
     )
-
-
-def _idle(name: str, setting: str) -> Contestant:
-    return Contestant(name, setting, 0, nothing)

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Annotated, Any
@@ -26,10 +27,13 @@ from ..measure import Contestant, Row, WrongBytesError, absent
 from ..options import SIZE, Cache, benchmark, caches, numbers, sizes
 from ..place import Device, Place, choose
 from ..session import RefusedError, Session
-from ..tables import Table
+from ..tables import Table, columns
 
 _ALIGNMENT = 4096
 _FIO_MS = 200
+_COLUMNS = columns(
+    "Cache|Size|Depth|Contestant|kIOPS|worst|best|GB/s|p50 (us)|p99 (us)|Penstock is (x)|Detail"
+)
 
 
 @benchmark("small", "Random reads by size and number in flight")
@@ -63,50 +67,44 @@ def small(
         raise RefusedError(f"--operations is {operations}, but --depths has {max(in_flight)}")
     session.need_space(file_size)
     file = data_file(session.own_folder, file_size)
-    table = Table(
-        f"Random reads of {size_in_words(file_size)} into {place.in_words}",
-        [
-            "Cache",
-            "Size",
-            "Depth",
-            "Contestant",
-            "kIOPS",
-            "worst",
-            "best",
-            "GB/s",
-            "p50 (us)",
-            "p99 (us)",
-            "Penstock is (x)",
-            "Detail",
-        ],
-    )
+    title = f"Random reads of {size_in_words(file_size)} into {place.in_words}"
+    table = Table(title, _COLUMNS)
     panels: dict[str, Panel] = {}
     for state, prepare in states.items():
         for length in lengths:
             count = min(operations, max((256 << 20) // length, *in_flight))
+            label = f"{size_in_words(length)}, {state}"
+            panel = panels.setdefault(label, Panel(label, list(map(str, in_flight)), {}))
             for depth in in_flight:
-                rows = _race(session, file, place, (length, count, depth), state, prepare, table)
-                label = f"{size_in_words(length)}, {state}"
-                panel = panels.setdefault(label, Panel(label, list(map(str, in_flight)), {}))
-                for row in rows:
+                work = _Work(file, length, count, depth, state, partial(prepare, file))
+                for row in _race(session, work, place, table):
                     series = panel.series.setdefault(row.name, [None] * len(in_flight))
                     series[in_flight.index(depth)] = row.value
     session.tables.append(table)
+    drawn = list(panels.values())
     session.figures.append(
-        Figure("small", "Random reads", "Reads in flight", "kIOPS", list(panels.values()), "lines")
+        Figure("small", "Random reads", "Reads in flight", "kIOPS", drawn, "lines")
     )
 
 
-def _race(
-    session: Session,
-    file: DataFile,
-    place: Place,
-    work: tuple[int, int, int],
-    state: str,
-    prepare: Callable[[DataFile], None],
-    table: Table,
-) -> list[Row]:
-    length, count, depth = work
+@dataclass
+class _Work:
+    """Random reads of one size, so many in flight."""
+
+    file: DataFile
+    length: int
+    count: int
+    depth: int
+    state: str
+    prepare: Callable[[], None]
+
+    @property
+    def group(self) -> str:
+        return f"{size_in_words(self.length)}, {self.depth} in flight, {self.state}"
+
+
+def _race(session: Session, work: _Work, place: Place, table: Table) -> list[Row]:
+    file, length, count, depth = work.file, work.length, work.count, work.depth
     random = np.random.default_rng(length + depth)
     pages = random.integers(0, (file.nbytes - length) // _ALIGNMENT + 1, count)
     places = [file.offset + int(page) * _ALIGNMENT for page in pages]
@@ -124,13 +122,13 @@ def _race(
                     raise WrongBytesError(f"wrong bytes of offset {places[number]}")
 
     def contestant(
-        name: str, open_file: Callable[[], Any], run: Callable[[Any], list[float]], setting: str
+        name: str, setting: str, open_file: Callable[[], Any], run: Callable[[Any], list[float]]
     ) -> Contestant:
         opened: list[Any] = []
         described = [""]
 
         def before() -> None:
-            prepare(file)
+            work.prepare()
             after()
             opened.append(open_file())
 
@@ -144,62 +142,37 @@ def _race(
                 each.close()
             opened.clear()
 
-        def detail() -> str:
-            # Submitted requests leave no report here.
-            return "" if name == "Penstock" and depth > 1 else described[0]
-
-        def poison() -> None:
-            verify.poisoner(address, [verify.Place(0, 0, count * length)])()
-
-        return Contestant(
-            name,
-            setting,
-            count,
-            timed,
-            before=before,
-            poison=poison,
-            check=matches,
-            after=after,
-            detail=detail,
-        )
-
-    def ours() -> native.OpenFile:
-        return native.OpenFile(file.path)
-
-    def plain() -> Any:
-        return open(file.path, "rb", buffering=0)
+        made = Contestant(name, setting, count, timed, before, check=matches, after=after)
+        made.poison = verify.poisoner(address, [verify.Place(0, 0, count * length)])
+        # Submitted requests leave no report here.
+        made.detail = lambda: "" if name == "Penstock" and depth > 1 else described[0]
+        return made
 
     pieces = native.ranges(
         [(offset, length, address + number * length) for number, offset in enumerate(places)]
     )
+    ours, one_by_one = partial(native.OpenFile, file.path), partial(_penstock, pieces, depth)
+    plain = partial(open, file.path, "rb", buffering=0)
     entered = [
-        contestant(
-            "Penstock", ours, partial(_penstock, pieces=pieces, depth=depth), "a request each"
-        ),
-        contestant(
-            "Penstock readv", ours, partial(_vectored, pieces=pieces), "one request for all"
-        ),
+        contestant("Penstock", "a request each", ours, one_by_one),
+        contestant("Penstock readv", "one request for all", ours, partial(_vectored, pieces)),
     ]
     if not place.is_gpu:
-        entered.append(
-            contestant(
-                "pread",
-                plain,
-                partial(_pread, target=target, places=places, length=length),
-                "one by one",
-            )
-        )
-    group = f"{size_in_words(length)}, {depth} in flight, {state}"
-    rows = session.race(entered, "kIOPS", group=group)
+        entered.append(contestant("pread", "one by one", plain, partial(_pread, target, places)))
+    rows = session.race(entered, "kIOPS", group=work.group)
     if session.wants("fio"):
-        rows += _fio(session, file, work, state, prepare, group)
+        rows += _fio(session, work)
     for row in rows:
-        of_reads = list(chain.from_iterable(latencies.get(row.name, ())))
-        _add(table, row, rows[0], (state, length, depth), of_reads)
+        ordered = sorted(chain.from_iterable(latencies.get(row.name, ())))
+        p50 = statistics.median(ordered) * 1e6 if ordered else None
+        p99 = ordered[int(len(ordered) * 0.99)] * 1e6 if ordered else None
+        rate = (row.value or 0.0) * 1e3 * length / 1e9
+        known = (work.state, size_in_words(length), depth, row.name)
+        table.result(row, known, rate, p50, p99, rows[0].beats(row))
     return rows
 
 
-def _penstock(opened: native.OpenFile, pieces: Any, depth: int) -> list[float]:
+def _penstock(pieces: Any, depth: int, opened: native.OpenFile) -> list[float]:
     """Keep ``depth`` requests in flight, and wait for the oldest; read directly if it is 1."""
     took: list[float] = []
     if depth == 1:
@@ -209,33 +182,34 @@ def _penstock(opened: native.OpenFile, pieces: Any, depth: int) -> list[float]:
             took.append(time.perf_counter() - begin)
         return took
     queue: deque[tuple[native.Submitted, float]] = deque()
+
+    def finish() -> None:
+        request, begin = queue.popleft()
+        request.wait()
+        took.append(time.perf_counter() - begin)
+
     try:
         for number in range(len(pieces)):
             if len(queue) == depth:
-                took.append(_finish(*queue.popleft()))
+                finish()
             begin = time.perf_counter()
             queue.append((opened.submit(pieces + number), begin))
         while queue:
-            took.append(_finish(*queue.popleft()))
+            finish()
     finally:
         for request, _ in queue:
             request.free()
     return took
 
 
-def _finish(request: native.Submitted, begin: float) -> float:
-    request.wait()
-    return time.perf_counter() - begin
-
-
-def _vectored(opened: native.OpenFile, pieces: Any) -> list[float]:
+def _vectored(pieces: Any, opened: native.OpenFile) -> list[float]:
     opened.read_ranges(pieces)
     return []
 
 
-def _pread(opened: Any, target: Any, places: list[int], length: int) -> list[float]:
+def _pread(target: Any, places: list[int], opened: Any) -> list[float]:
     took = []
-    descriptor = opened.fileno()
+    descriptor, length = opened.fileno(), len(target) // len(places)
     for number, offset in enumerate(places):
         begin = time.perf_counter()
         os.preadv(descriptor, [target[number * length : (number + 1) * length]], offset)
@@ -243,41 +217,22 @@ def _pread(opened: Any, target: Any, places: list[int], length: int) -> list[flo
     return took
 
 
-def _fio(
-    session: Session,
-    file: DataFile,
-    work: tuple[int, int, int],
-    state: str,
-    prepare: Callable[[DataFile], None],
-    group: str,
-) -> list[Row]:
+def _fio(session: Session, work: _Work) -> list[Row]:
     """Measure fio with io_uring into host memory; it times itself."""
-    length, count, depth = work
-    program = shutil.which("fio")
+    program, file = shutil.which("fio"), work.file
     if program is None or session.ranks.size > 1:
         why = "it is not installed" if program is None else "it runs with one rank only"
-        return session.race([absent("fio", "", why)], group=group)
-    command = [
-        program,
-        "--name=small",
-        "--output-format=json",
-        "--readonly",
-        "--rw=randread",
-        "--ioengine=io_uring",
-        f"--filename={file.path}",
-        f"--offset={file.offset}",
-        f"--size={file.nbytes}",
-        f"--bs={length}",
-        f"--iodepth={depth}",
-        # By time, because fio reports whole milliseconds and a few reads take less than one.
-        "--time_based",
-        f"--runtime={_FIO_MS}ms",
-        "--invalidate=0" if state == "warm" else "--direct=1",
-    ]
-    how = "buffered" if state == "warm" else "direct"
-    row = Row("fio", f"io_uring, {how}, host memory", group, count, "kIOPS")
+        return session.race([absent("fio", "", why)], group=work.group)
+    command = [program, "--name=small", "--output-format=json", "--readonly", "--rw=randread"]
+    command += ["--ioengine=io_uring", f"--filename={file.path}", f"--offset={file.offset}"]
+    command += [f"--size={file.nbytes}", f"--bs={work.length}", f"--iodepth={work.depth}"]
+    # By time, because fio reports whole milliseconds and a few reads take less than one.
+    command += ["--time_based", f"--runtime={_FIO_MS}ms"]
+    command += ["--invalidate=0" if work.state == "warm" else "--direct=1"]
+    how = "buffered" if work.state == "warm" else "direct"
+    row = Row("fio", f"io_uring, {how}, host memory", work.group, work.count, "kIOPS")
     for _ in range(session.common.iterations):
-        prepare(file)
+        work.prepare()
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         if done.returncode:
             row.error = done.stderr.strip().split("\n")[0][:200]
@@ -286,22 +241,6 @@ def _fio(
         if not job["total_ios"]:
             row.error = "it read nothing"
             break
-        row.seconds.append(job["runtime"] / 1e3 / job["total_ios"] * count)
+        row.seconds.append(job["runtime"] / 1e3 / job["total_ios"] * work.count)
     session.rows.append(row)
     return [row]
-
-
-def _add(
-    table: Table, row: Row, ours: Row, what: tuple[str, int, int], latencies: list[float]
-) -> None:
-    state, length, depth = what
-    first = (state, size_in_words(length), depth, row.name)
-    if row.value is None or row.spread is None:
-        table.add(*first, *[None] * 7, f"failed: {row.error}")
-        return
-    ordered = sorted(latencies)
-    p50 = statistics.median(ordered) * 1e6 if ordered else None
-    p99 = ordered[int(len(ordered) * 0.99)] * 1e6 if ordered else None
-    ratio = None if row is ours else ours.better_than(row)
-    rate = row.value * 1e3 * length / 1e9
-    table.add(*first, row.value, *row.spread, rate, p50, p99, ratio, row.detail)

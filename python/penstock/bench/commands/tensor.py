@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,36 +13,24 @@ import numpy as np
 import typer
 
 import penstock as ps
+from penstock import frameworks
 from penstock.memory import copy_bytes
 
 from .. import gpu, native
 from ..figures import Figure, Panel
-from ..files import DataFile, warm
+from ..files import DataFile, warm, write_noise
 from ..measure import Contestant, Row, WrongBytesError, absent, nothing
 from ..options import Fsync, benchmark
 from ..peers import deepnvme, kvikio
 from ..place import Place, choose, with_known_routes
 from ..session import RefusedError, Session
-from ..tables import Table
+from ..tables import Table, columns
 
 Route = Literal["auto", "host", "staged", "mapped", "gds"]
-
-
-@dataclass(frozen=True)
-class _Variant:
-    """A way to move a tensor: its name, and Penstock's route."""
-
-    name: str
-    route: Route
-    gpu_only: bool = True
-
-
-_VARIANTS = (
-    _Variant("auto", "auto", gpu_only=False),
-    _Variant("aio", "host", gpu_only=False),
-    _Variant("bounce", "staged"),
-    _Variant("gds", "gds"),
-)
+_VARIANTS: dict[str, Route] = {"auto": "auto", "aio": "host", "bounce": "staged", "gds": "gds"}
+"""Penstock's routes by their names here."""
+_ON_HOST = ("auto", "aio")
+_COLUMNS = columns("Variant|GB/sec|worst|best|Speedup over Python|Detail")
 
 
 @benchmark(
@@ -80,7 +68,9 @@ def tensor(
     places = [Place(-1)]
     if ps.devices():
         places.append(choose("cuda", session.ranks))
-    source = input_file or _made(session.own_folder / "input.bin", nbytes)
+    source = input_file or session.own_folder / "input.bin"
+    if not input_file:
+        write_noise(source, nbytes)
     noise = np.fromfile(source, np.uint8, nbytes)
     figure = Figure("tensor", "Tensors from and to files", "", "Rate (GB/s)", [])
     for verb, race in (("Load", _loads), ("Store", _stores)):
@@ -88,12 +78,11 @@ def tensor(
         for place in places:
             kind = "GPU" if place.is_gpu else "CPU"
             rows = race(session, place, source, noise, fsync)
-            table = Table(
-                f"{verb} {nbytes / 1e9:g} GB {kind} tensor, {state}",
-                ["Variant", "GB/sec", "worst", "best", "Speedup over Python", "Detail"],
-            )
+            title = f"{verb} {nbytes / 1e9:g} GB {kind} tensor, {state}"
+            table = Table(title, _COLUMNS)
             for row in rows:
-                _add(table, row, rows[0])
+                speedup = None if row is rows[0] else row.better_than(rows[0])
+                table.result(row, (_variant(row),), speedup)
             if any(row.name.startswith("deepspeed") and row.value for row in rows):
                 table.notes.append(
                     "DeepSpeed opens files with O_DIRECT: it moves bytes from and to the medium."
@@ -111,16 +100,6 @@ def _size(path: Path) -> int:
     if not (nbytes := path.stat().st_size):
         raise RefusedError(f"{path} is empty")
     return nbytes
-
-
-def _made(path: Path, nbytes: int) -> Path:
-    noise = np.random.default_rng(3).integers(0, 256, min(nbytes, 64 << 20), np.uint8)
-    with open(path, "wb") as file:
-        for number, start in enumerate(range(0, nbytes, noise.size)):
-            file.write(np.roll(noise, number)[: nbytes - start].data)
-        file.flush()
-        os.fsync(file.fileno())
-    return path
 
 
 def _loads(
@@ -145,19 +124,18 @@ def _loads(
         pinned.send(0, nbytes, target)
         gpu.synchronize()
 
+    def poison() -> None:
+        if place.is_gpu:
+            gpu.put(gpu.address_of(target), np.full(target.nbytes, 0xA5, np.uint8))
+        else:
+            target.fill(0xA5)
+
     def check(found: Any) -> None:
         if not np.array_equal(place.get(target if found is None else found), noise):
             raise WrongBytesError(f"wrong bytes of {source.name}")
 
-    template = Contestant(
-        "py",
-        "",
-        nbytes,
-        by_python,
-        before=partial(warm, DataFile(source, 0, nbytes)),
-        poison=partial(_poison, place, target),
-        check=check,
-    )
+    before = partial(warm, DataFile(source, 0, nbytes))
+    template = Contestant("py", "", nbytes, by_python, before, poison, check)
     entered = _entered(place, template, by_penstock)
     if session.wants("kvikio") and place.is_gpu:
         entered += kvikio.loads(source, gpu.Buffer(nbytes, target), template)
@@ -194,43 +172,35 @@ def _stores(
             raise WrongBytesError(f"wrong bytes in {path.name}")
 
     remove = partial(path.unlink, missing_ok=True)
-    template = Contestant("py", "", noise.size, by_python, before=remove, check=check, after=remove)
+    template = Contestant("py", "", noise.size, by_python, remove, check=check, after=remove)
     entered = _entered(place, template, by_penstock)
     if session.wants("kvikio") and place.is_gpu:
         entered += kvikio.stores(path, gpu.Buffer(noise.size, array), template, sync=fsync)
     if session.wants("deepspeed"):
         entered += deepnvme.stores(path, array, place, fsync, template)
-    return session.race(
-        with_known_routes(entered, "Penstock gds"), group=f"store, {place.in_words}"
-    )
+    group = f"store, {place.in_words}"
+    return session.race(with_known_routes(entered, "Penstock gds"), group=group)
 
 
 def _entered(
     place: Place, python: Contestant, by_penstock: Callable[[Route], None]
 ) -> list[Contestant]:
     """Return Python, and Penstock by each of the routes that the place has."""
-    routes = [v for v in _VARIANTS if place.is_gpu or not v.gpu_only]
-    return [
-        python,
-        *(
-            replace(
-                python,
-                name=f"Penstock {v.name}",
-                setting=f"route={v.route}",
-                run=partial(by_penstock, v.route),
-                detail=native.last,
-            )
-            for v in routes
-        ),
+    ours = [
+        replace(python, name=f"Penstock {name}", setting=f"route={route}", detail=native.last)
+        for name, route in _VARIANTS.items()
+        if place.is_gpu or name in _ON_HOST
     ]
+    for one, route in zip(ours, _VARIANTS.values(), strict=False):
+        one.run = partial(by_penstock, route)
+    return [python, *ours]
 
 
 def _by_torch(source: Path, place: Place, template: Contestant) -> Contestant:
     """Map the file by ``torch.from_file``, and copy it to its destination."""
     setting = "from_file, then cuda()" if place.is_gpu else "from_file, then clone()"
-    try:
-        import torch
-    except ImportError:
+    torch: Any = frameworks.installed("torch")
+    if torch is None:
         return absent("torch", setting, "it is not installed")
 
     def run() -> Any:
@@ -246,22 +216,6 @@ def _by_torch(source: Path, place: Place, template: Contestant) -> Contestant:
     return replace(template, name="torch", setting=setting, run=run, check=check, poison=nothing)
 
 
-def _poison(place: Place, target: Any) -> None:
-    if place.is_gpu:
-        gpu.put(gpu.address_of(target), np.full(target.nbytes, 0xA5, np.uint8))
-    else:
-        target.fill(0xA5)
-
-
 def _variant(row: Row) -> str:
     """Return the name of a row, with its setting unless the name implies it."""
-    is_implied = not row.setting or row.name.startswith("Penstock")
-    return row.name if is_implied else f"{row.name}, {row.setting}"
-
-
-def _add(table: Table, row: Row, python: Row) -> None:
-    if row.value is None or row.spread is None:
-        table.add(_variant(row), *[None] * 4, f"failed: {row.error}")
-        return
-    speedup = None if row is python else row.better_than(python)
-    table.add(_variant(row), row.value, *row.spread, speedup, row.detail)
+    return row.name if row.name.startswith("Penstock") else row.full_name

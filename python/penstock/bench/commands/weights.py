@@ -18,13 +18,13 @@ from penstock.units import size_in_words
 
 from .. import gpu, group, native
 from ..figures import Figure, Panel
-from ..files import DataFile, sync_file, warm
+from ..files import DataFile, warm, write_noise
 from ..measure import Contestant, Row, WrongBytesError, no_check, nothing, then
 from ..options import SIZE, Cache, benchmark, caches
 from ..peers import weights as peers
 from ..place import Device, Place, choose_for_torch
 from ..session import Session
-from ..tables import Table
+from ..tables import Table, columns
 
 _SHAPE = 4096
 """The tensors of the large file are matrices whose rows have this many elements."""
@@ -37,7 +37,8 @@ _COLD = {
     ("instanttensor", "buffered"),
 }
 """The peers, and the first words of their settings, that also read what is not cached."""
-_COLUMNS = ["File", "Loader", "Setting", "GB/s", "worst", "best", "times slower", "ms", "Detail"]
+_COLUMNS = columns("File|Loader|Setting|GB/s|worst|best|times slower|ms|Detail")
+Run = Callable[[], Any]
 
 
 @benchmark("weights", "Weights from safetensors files", iterations=3)
@@ -76,12 +77,10 @@ def weights(
     else:
         # Cold first: peers keep pages of files that they have read, which cannot be dropped then.
         for state, prepare in sorted(caches(cache).items()):
-            _alone(
-                session, large, place, table, figure, state, then(prepare_of(prepare, large), free)
-            )
+            before = then(_prepared(prepare, large), free)
+            _alone(session, large, place, table, figure, state, before)
         if small:
-            before = then(prepare_of(warm, few), free)
-            _alone(session, few, place, table, figure, "warm", before, is_small=True)
+            _alone(session, few, place, table, figure, "warm", then(_prepared(warm, few), free))
     session.tables.append(table)
     session.figures.append(figure)
     session.words.append(
@@ -90,7 +89,7 @@ def weights(
     )
 
 
-def prepare_of(prepare: Callable[[DataFile], None], file: _File) -> Callable[[], None]:
+def _prepared(prepare: Callable[[DataFile], None], file: _File) -> Callable[[], None]:
     """Return a call that brings a file's pages into a state."""
     return partial(prepare, DataFile(file.path, 0, file.nbytes))
 
@@ -104,17 +103,15 @@ class _File:
         self.entries: dict[str, Entry] = entries
         self.nbytes = max((entry.end for entry in entries.values()), default=len(start))
         if session.ranks.is_first:
-            noise = np.random.default_rng(5).integers(0, 256, 64 << 20, np.uint8)
-            with open(self.path, "wb") as file:
-                file.write(start)
-                for number, at in enumerate(range(len(start), self.nbytes, noise.size)):
-                    file.write(np.roll(noise, number)[: self.nbytes - at].data)
-            sync_file(self.path)
+            write_noise(self.path, self.nbytes, start, seed=5)
+
+    def _check_names(self, found: Any) -> None:
+        if found.keys() != self.entries.keys():
+            raise WrongBytesError(f"other names than those of {self.path.name}")
 
     def check(self, found: Any) -> None:
         """Compare both ends of each tensor with the file."""
-        if found.keys() != self.entries.keys():
-            raise WrongBytesError(f"other names than those of {self.path.name}")
+        self._check_names(found)
         stored = np.memmap(self.path, np.uint8, "r")
         torch: Any = frameworks.installed("torch")
         for name, entry in self.entries.items():
@@ -126,8 +123,7 @@ class _File:
 
     def check_parts(self, index: Any, found: Any) -> None:
         """Compare parts of tensors with the file: the first tensor, and the ends of the others."""
-        if found.keys() != self.entries.keys():
-            raise WrongBytesError(f"other names than those of {self.path.name}")
+        self._check_names(found)
         torch: Any = frameworks.installed("torch")
         for number, (name, entry) in enumerate(self.entries.items()):
             stored = np.memmap(self.path, np.uint16, "r", entry.begin, entry.shape)[index]
@@ -137,77 +133,19 @@ class _File:
                     raise WrongBytesError(f"wrong bytes of {name}")
 
 
-def _alone(
-    session: Session,
-    file: _File,
-    place: Place,
-    table: Table,
-    figure: Figure,
-    state: str,
-    before: Callable[[], None],
-    *,
-    is_small: bool = False,
-) -> None:
+def _loading(file: _File, place: Place, *, is_touched: bool = False, **keys: Any) -> Run:
+    """Return a run of Penstock's, which may also touch all pages."""
     from penstock.torch import load_file
 
-    def ours(**keys: Any) -> Callable[[], Any]:
-        def run() -> Any:
-            made = load_file(file.path, place.name, **keys)
-            gpu.synchronize()
-            return made
+    def run() -> Any:
+        made = load_file(file.path, place.name, **keys)
+        gpu.synchronize()
+        return made
 
-        return run
-
-    template = Contestant(
-        "Penstock",
-        "copy=False (its default)",
-        file.nbytes,
-        ours(),
-        before=before,
-        check=file.check,
-        detail=native.last if place.is_gpu else str,
-    )
-    entered = [template]
-    if place.is_gpu:
-        entered.append(replace(template, setting="copy=True", run=ours(copy=True)))
-    else:
-        entered[0] = replace(
-            template, setting="mmap (its default), pages touched", run=_touched(ours())
-        )
-        pread = ours(backend="pread")
-        entered.append(replace(template, setting="pread, pages touched", run=_touched(pread)))
-    others = peers.entered(session.wants, file.path, place.name, replace(template, detail=str))
-    if not place.is_gpu:
-        others = list(map(_with_touch, others))
-    is_cold = state == "cold"
-    others = [one for one in others if one.absent or _is_for(state, one)]
-    name = f"{len(file.entries)} tensors, {state}"
-    rows = session.race(
-        [*entered, *others],
-        group=name,
-        warm_up=False if is_cold else None,
-        iterations=1 if is_cold else None,
-    )
-    _add(table, name, rows)
-    figure.panels.append(
-        Panel(f"{name} (GB/s)", [row.full_name for row in rows], {"": [r.value for r in rows]})
-    )
+    return _touching(run) if is_touched else run
 
 
-def _is_for(state: str, contestant: Contestant) -> bool:
-    """Whether a peer's setting is one for files in this state."""
-    if state == "warm":
-        return not contestant.setting.startswith("direct")
-    return (contestant.name, contestant.setting.split()[0]) in _COLD
-
-
-def _with_touch(one: Contestant) -> Contestant:
-    if one.absent:
-        return one
-    return replace(one, run=_touched(one.run), setting=f"{one.setting}, pages touched")
-
-
-def _touched(run: Callable[[], Any]) -> Callable[[], Any]:
+def _touching(run: Run) -> Run:
     """Return a run that also reads each element once, as lazily mapped files need."""
     torch: Any = frameworks.installed("torch")
 
@@ -220,23 +158,75 @@ def _touched(run: Callable[[], Any]) -> Callable[[], Any]:
     return touched
 
 
+def _touched(others: list[Contestant], place: Place) -> list[Contestant]:
+    """Return peers on the host, of which each touches all pages."""
+    if place.is_gpu:
+        return others
+    return [
+        one
+        if one.absent
+        else replace(one, run=_touching(one.run), setting=f"{one.setting}, pages touched")
+        for one in others
+    ]
+
+
+def _alone(
+    session: Session,
+    file: _File,
+    place: Place,
+    table: Table,
+    figure: Figure,
+    state: str,
+    before: Callable[[], None],
+) -> None:
+    template = Contestant(
+        "Penstock", "copy=False (its default)", file.nbytes, _loading(file, place), before
+    )
+    template.check = file.check
+    if place.is_gpu:
+        entered = [
+            replace(template, detail=native.last),
+            replace(
+                template,
+                setting="copy=True",
+                run=_loading(file, place, copy=True),
+                detail=native.last,
+            ),
+        ]
+    else:
+        mapped, pread = (
+            _loading(file, place, is_touched=True, **keys) for keys in ({}, {"backend": "pread"})
+        )
+        entered = [
+            replace(template, setting="mmap (its default), pages touched", run=mapped),
+            replace(template, setting="pread, pages touched", run=pread),
+        ]
+    others = _touched(peers.entered(session.wants, file.path, place.name, template), place)
+    entered += [one for one in others if one.absent or _is_for(state, one)]
+    once: dict[str, Any] = {"warm_up": False, "iterations": 1} if state == "cold" else {}
+    name = f"{len(file.entries)} tensors, {state}"
+    rows = session.race(entered, group=name, **once)
+    _add(table, name, rows)
+    ticks, values = [row.full_name for row in rows], [row.value for row in rows]
+    figure.panels.append(Panel(f"{name} (GB/s)", ticks, {"": values}))
+
+
+def _is_for(state: str, contestant: Contestant) -> bool:
+    """Whether a peer's setting is one for files in this state."""
+    if state == "warm":
+        return not contestant.setting.startswith("direct")
+    return (contestant.name, contestant.setting.split()[0]) in _COLD
+
+
 def _together(
     session: Session, file: _File, place: Place, table: Table, free: Callable[[], None]
 ) -> None:
     """Measure ranks that need the same file, and ranks that need parts of each tensor."""
-    from penstock.torch import load_file
-
     ranks = session.ranks
-    made = group.nccl(ranks, session.folder) if place.is_gpu else "there is no GPU"
-    ours = group.of(ranks) if isinstance(made, str) else made
-
-    def loads(**keys: Any) -> Callable[[], Any]:
-        def run() -> Any:
-            found = load_file(file.path, place.name, **keys)
-            gpu.synchronize()
-            return found
-
-        return run
+    found = group.nccl(ranks, session.folder) if place.is_gpu else "there is no GPU"
+    shared = None if isinstance(found, str) else found
+    ours = group.of(ranks) if shared is None else shared
+    load = partial(_loading, file, place)
 
     def of_first(one: Contestant) -> Contestant:
         """Return what the first rank does alone, while the others wait."""
@@ -244,63 +234,48 @@ def _together(
             return one
         return replace(one, amount=0, run=nothing, before=nothing, check=no_check, detail=str)
 
-    template = Contestant(
-        "Penstock",
-        "group=",
-        file.nbytes,
-        loads(group=ours),
-        before=then(prepare_of(warm, file), free),
-        check=file.check,
-        detail=lambda: str(getattr(ps.last_report(), "note", "")),
-    )
-    alone = replace(template, run=loads(backend="pread"), detail=native.last)
+    before = then(_prepared(warm, file), free)
+    plain = Contestant("Penstock", "group=", file.nbytes, load(group=ours), before)
+    plain.check = file.check
+    note = replace(plain, detail=lambda: str(getattr(ps.last_report(), "note", "")))
+    alone = replace(plain, run=load(backend="pread"), detail=native.last)
     of_one = of_first(replace(alone, setting="one rank alone, all tensors"))
-    entered = [template, replace(alone, setting="each rank by itself"), of_one]
-    if not isinstance(made, str):
-        entered += peers.entered(
-            session.wants, file.path, place.name, replace(template, detail=str), made
-        )
+    entered = [note, replace(alone, setting="each rank by itself"), of_one]
+    if shared is not None:
+        entered += peers.entered(session.wants, file.path, place.name, plain, shared)
     if place.is_gpu:
-        entered.append(of_first(_link(replace(template, detail=str))))
+        entered.append(of_first(_link()))
     name = f"the same {len(file.entries)} tensors on {ranks.size} ranks"
     _add(table, name, session.race(entered, group=name))
 
     rows = next(iter(file.entries.values())).shape[0]
-    own = slice(rows * ranks.rank // ranks.size, rows * (ranks.rank + 1) // ranks.size)
-    columns = slice(_SHAPE * ranks.rank // ranks.size, _SHAPE * (ranks.rank + 1) // ranks.size)
+    own, columns = (
+        slice(length * ranks.rank // ranks.size, length * (ranks.rank + 1) // ranks.size)
+        for length in (rows, _SHAPE)
+    )
     parts: list[Contestant] = []
-    shared = None if isinstance(made, str) else made
     for what, index, amount in (
         ("rows", np.s_[own], (own.stop - own.start) / rows),
         ("columns", np.s_[:, columns], (columns.stop - columns.start) / _SHAPE),
     ):
-        plan = dict.fromkeys(file.entries, index)
-        part = replace(
-            alone,
-            setting=f"{what} of each tensor",
-            amount=file.nbytes * amount,
-            run=loads(plan=plan, backend="pread"),
-            check=partial(file.check_parts, index),
-        )
+        plan, setting = dict.fromkeys(file.entries, index), f"{what} of each tensor"
+        part = replace(alone, setting=setting, amount=file.nbytes * amount)
+        part.run, part.check = load(plan=plan, backend="pread"), partial(file.check_parts, index)
         parts.append(part)
         if shared is not None:
-            parts += [
-                replace(
-                    part,
-                    setting=f"{part.setting}, exchanged by NCCL",
-                    run=loads(plan=plan, group=ours, exchange="nccl"),
-                ),
-                of_first(replace(part, setting=f"{part.setting}, one rank alone")),
-            ]
-        others = peers.entered_for_parts(
-            session.wants, file.path, place.name, replace(part, detail=str), index, shared
+            exchanged = load(plan=plan, group=ours, exchange="nccl")
+            parts.append(replace(part, setting=f"{setting}, exchanged by NCCL", run=exchanged))
+            parts.append(of_first(replace(part, setting=f"{setting}, one rank alone")))
+        by_peer = replace(part, detail=str)
+        parts += _touched(
+            peers.entered_for_parts(session.wants, file.path, place.name, by_peer, index, shared),
+            place,
         )
-        parts += others if place.is_gpu else map(_with_touch, others)
     name = f"{ranks.size} ranks, parts of each tensor"
     _add(table, name, session.race([*parts, of_one], group=name))
 
 
-def _link(template: Contestant) -> Contestant:
+def _link() -> Contestant:
     """Return the copy of page-locked memory to the GPU, which is the most that a load can get."""
     torch: Any = frameworks.installed("torch")
     nbytes = 1 << 30
@@ -311,31 +286,12 @@ def _link(template: Contestant) -> Contestant:
         target.copy_(source, non_blocking=True)
         gpu.synchronize()
 
-    return replace(
-        template,
-        name="torch",
-        setting="1 GiB from page-locked memory, one rank: the link",
-        amount=nbytes,
-        run=run,
-        before=nothing,
-        check=no_check,
-    )
+    setting = "1 GiB from page-locked memory, one rank: the link"
+    return Contestant("torch", setting, nbytes, run)
 
 
 def _add(table: Table, file: str, rows: list[Row]) -> None:
     """Add rows, each with how many times faster Penstock's first one is."""
     for row in rows:
-        if row.value is None or row.spread is None or row.median is None:
-            table.add(file, row.name, row.setting, *[None] * 5, f"failed: {row.error}")
-            continue
-        faster = None if row is rows[0] else rows[0].better_than(row)
-        table.add(
-            file,
-            row.name,
-            row.setting,
-            row.value,
-            *row.spread,
-            faster,
-            row.median * 1e3,
-            row.detail,
-        )
+        faster, milliseconds = rows[0].beats(row), (row.median or 0.0) * 1e3
+        table.result(row, (file, row.name, row.setting), faster, milliseconds)

@@ -1,11 +1,9 @@
-"""Loaders of cells: anndata's backed mode, scDataset over it, and annbatch."""
+"""Loaders of cells: anndata's backed mode, and annbatch."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +15,12 @@ from ..measure import Contestant, absent
 from ..place import Place
 
 _FETCHED = 16
-"""Batches that scDataset and annbatch have in memory, as their documentation proposes."""
-_FEW = 4
-"""The same where cells come one by one, and a read takes many seconds."""
+"""Batches that annbatch has in memory, as its documentation proposes."""
 
 
 def backed(data: CellFile, batch: int, block: int, place: Place) -> Contestant:
     """Return anndata's backed mode: one batch, whose rows are sorted, as it is quicker for them."""
-    matrix = _backed(data)
+    matrix: Any = import_module("anndata.io").sparse_dataset(h5py.File(data.path, "r")["X"])
     source = np.random.default_rng(2)
 
     def run() -> Any:
@@ -37,23 +33,6 @@ def backed(data: CellFile, batch: int, block: int, place: Place) -> Contestant:
         data.check(*found)
 
     return Contestant("anndata backed", "one batch, sorted", batch, run, check=check)
-
-
-def scdataset(data: CellFile, batch: int, block: int, place: Place) -> Contestant:
-    """Return scDataset over anndata's backed mode, for one fetch."""
-    fetched = min(_FETCHED if block > 1 else _FEW, max(data.count // batch, 1))
-    setting = f"block {block}, fetch factor {fetched}"
-    try:
-        library: Any = import_module("scdataset")
-    except ImportError as error:
-        return absent("scDataset", setting, f"scDataset is not installed: {error}")
-    dataset = library.scDataset(
-        _Backed(data),
-        library.BlockShuffling(block_size=block),
-        batch_size=batch,
-        fetch_factor=fetched,
-    )
-    return _few("scDataset", setting, dataset, fetched, batch, place)
 
 
 def annbatch(data: CellFile, folder: Path, batch: int, block: int, place: Place) -> Contestant:
@@ -91,54 +70,19 @@ def annbatch(data: CellFile, folder: Path, batch: int, block: int, place: Place)
 
     def run() -> int:
         count = sum(int(found["X"].shape[0]) for found in loader)
-        _synchronize(place)
+        if place.is_gpu:
+            import_module("torch").cuda.synchronize()
         return count
 
-    return Contestant("annbatch", setting, data.count, run, check=_counted(data.count))
+    def check(found: object) -> None:
+        assert found == data.count, f"{found} cells came, and not {data.count}"
 
-
-class _Backed:
-    """The rows of anndata's backed mode, as a collection."""
-
-    def __init__(self, data: CellFile) -> None:
-        self._matrix = _backed(data)
-        self._count = data.count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, rows: Any) -> Any:
-        return self._matrix[np.asarray(rows)]
-
-
-def _backed(data: CellFile) -> Any:
-    return import_module("anndata.io").sparse_dataset(h5py.File(data.path, "r")["X"])
+    return Contestant("annbatch", setting, data.count, run, check=check)
 
 
 def _rows(source: Any, count: int, batch: int, block: int) -> Any:
     starts = source.permutation(count // block)[: -(-batch // block)] * block
     return (starts[:, None] + np.arange(block)).reshape(-1)[:batch]
-
-
-def _few(name: str, setting: str, dataset: Any, count: int, batch: int, place: Place) -> Contestant:
-    """Return the first batches of an epoch, of a loader that is too slow for all."""
-
-    def run() -> int:
-        cells = 0
-        taken: Iterator[Any] = islice(iter(dataset), count)
-        for found in taken:
-            _put(found, place)
-            cells += found.shape[0]
-        return cells
-
-    return Contestant(name, setting, count * batch, run, check=_counted(count * batch))
-
-
-def _counted(count: int) -> Callable[[object], None]:
-    def check(found: object) -> None:
-        assert found == count, f"{found} cells came, and not {count}"
-
-    return check
 
 
 def _put(matrix: Any, place: Place) -> None:
@@ -147,8 +91,3 @@ def _put(matrix: Any, place: Place) -> None:
         torch: Any = import_module("torch")
         for part in (matrix.data, matrix.indices, matrix.indptr):
             torch.from_numpy(np.ascontiguousarray(part)).to(place.name)
-
-
-def _synchronize(place: Place) -> None:
-    if place.is_gpu:
-        import_module("torch").cuda.synchronize()

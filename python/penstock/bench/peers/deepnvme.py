@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +22,17 @@ _WORDS = "1 MiB, depth 128, 1 thread"
 
 @cache
 def _handle(kind: str) -> Any:
-    if kind == "aio":
-        from deepspeed.ops.op_builder import AsyncIOBuilder
-
-        return AsyncIOBuilder().load().aio_handle(*_SETTING)
-    from deepspeed.ops.op_builder import GDSBuilder
-
-    return GDSBuilder().load().gds_handle(*_SETTING)
-
-
-def _handles(place: Place) -> list[tuple[str, Any]]:
-    """Return each kind with its handle, or with the reason why there is none."""
-    found: list[tuple[str, Any]] = []
-    for kind in ("aio", "gds") if place.is_gpu else ("aio",):
-        try:
-            import deepspeed  # noqa: F401
-        except ImportError:
-            found.append((kind, "it is not installed"))
-            continue
-        try:
-            found.append((kind, _handle(kind)))
-        except Exception as error:  # DeepSpeed builds the operator, which may fail in any way
-            found.append((kind, f"{type(error).__name__}: {error}".split("\n")[0]))
-    return found
+    """Return a handle, or the reason why there is none."""
+    try:
+        builders: Any = import_module("deepspeed.ops.op_builder")
+    except ImportError:
+        return "it is not installed"
+    try:
+        if kind == "aio":
+            return builders.AsyncIOBuilder().load().aio_handle(*_SETTING)
+        return builders.GDSBuilder().load().gds_handle(*_SETTING)
+    except Exception as error:  # DeepSpeed builds the operator, which may fail in any way
+        return f"{type(error).__name__}: {error}".split("\n")[0]
 
 
 def loads(source: Path, target: Any, place: Place, template: Contestant) -> list[Contestant]:
@@ -74,8 +63,8 @@ def _each(
 ) -> list[Contestant]:
     """Return a contestant for each handle."""
     found = []
-    for kind, handle in _handles(place):
-        name = f"{NAME} {kind}"
+    for kind in ("aio", "gds") if place.is_gpu else ("aio",):
+        name, handle = f"{NAME} {kind}", _handle(kind)
         if isinstance(handle, str):
             found.append(absent(name, _WORDS, handle))
             continue

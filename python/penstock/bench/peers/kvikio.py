@@ -37,10 +37,9 @@ class Setting:
             words.append(f"task size {self.task_size >> 20} MiB")
         if self.gds_threshold is not None:
             words.append(f"gds_threshold {self.gds_threshold}")
-        for direct in (self.auto_direct_io_read, self.auto_direct_io_write):
-            if direct is not None:
-                words.append("direct" if direct else "buffered")
-        return ", ".join(words)
+        ways = {True: "direct", False: "buffered"}
+        both = (self.auto_direct_io_read, self.auto_direct_io_write)
+        return ", ".join(words + [ways[direct] for direct in both if direct is not None])
 
 
 _applied: Setting | None = None
@@ -146,8 +145,8 @@ def _each(
         import kvikio  # noqa: F401
     except ImportError:
         return [absent("kvikio", "", "it is not installed")]
-    made = []
-    for setting in _SETTINGS:
-        before = then(prepare(setting), template.before)
-        made.append(replace(template, name="kvikio", setting=str(setting), run=run, before=before))
-    return made
+    named = replace(template, name="kvikio", run=run)
+    return [
+        replace(named, setting=str(setting), before=then(prepare(setting), template.before))
+        for setting in _SETTINGS
+    ]

@@ -37,15 +37,11 @@ def contestants(
             yield samples.take(order[start : start + batch])
 
     in_loader = loader(samples, batch, workers, place, collate_fn=_same)
+    take, load = lambda: consume(taken(), place), lambda: consume(in_loader, place)
+    setting = f"{workers} spawned workers"
     return [
-        Contestant("Lance", "take", data.count, lambda: consume(taken(), place), check=data.check),
-        Contestant(
-            "Lance in DataLoader",
-            f"{workers} spawned workers",
-            data.count,
-            lambda: consume(in_loader, place),
-            check=data.check,
-        ),
+        Contestant("Lance", "take", data.count, take, check=data.check),
+        Contestant("Lance in DataLoader", setting, data.count, load, check=data.check),
     ]
 
 

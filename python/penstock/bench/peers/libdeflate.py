@@ -31,15 +31,9 @@ def contestant(data: Dataset, *, threads: int, group: str = "") -> Contestant:
         reader = _Reader(data, threads)
     except OSError as error:
         return absent(NAME, setting, str(error))
-    return Contestant(
-        NAME,
-        setting,
-        data.nbytes,
-        reader.read,
-        poison=partial(data.expected.poison, reader.out),
-        check=data.expected.check,
-        group=group,
-    )
+    made = Contestant(NAME, setting, data.nbytes, reader.read, check=data.expected.check)
+    made.poison, made.group = partial(data.expected.poison, reader.out), group
+    return made
 
 
 def _library() -> ctypes.CDLL:
@@ -60,7 +54,7 @@ class _Reader:
     def __init__(self, data: Dataset, threads: int) -> None:
         self._inflate = _library().threaded_inflate
         self._data, self._threads = data, threads
-        self._offsets, self._sizes = (np.ascontiguousarray(found) for found in data.stored_at)
+        self._places = [np.ascontiguousarray(found) for found in data.stored_at]
         self._pinned = gpu.Pinned(data.nbytes)
         self.out = gpu.empty((data.count,), "float32")
 
@@ -78,10 +72,8 @@ class _Reader:
             start, stop = first * chunk_bytes, (first + count) * chunk_bytes
             failed = self._inflate(
                 ctypes.c_int(descriptor),
-                ctypes.c_void_p(self._offsets.ctypes.data + first * 8),
-                ctypes.c_void_p(self._sizes.ctypes.data + first * 8),
-                ctypes.c_size_t(count),
-                ctypes.c_size_t(chunk_bytes),
+                *(ctypes.c_void_p(it.ctypes.data + first * 8) for it in self._places),
+                *map(ctypes.c_size_t, (count, chunk_bytes)),
                 ctypes.c_void_p(self._pinned.address + start),
                 ctypes.c_size_t(self._threads),
             )

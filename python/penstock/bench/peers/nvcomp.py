@@ -48,15 +48,10 @@ def contestants(data: Dataset, threads: tuple[int, ...], *, group: str = "") -> 
         reader = _Reader(data, _library())
     except (OSError, RuntimeError) as error:
         return [absent(NAME, setting, str(error)) for setting in settings.values()]
+    keys: dict[str, Any] = {"poison": partial(data.expected.poison, reader.out), "group": group}
     return [
         Contestant(
-            NAME,
-            setting,
-            data.nbytes,
-            partial(reader.read, count),
-            poison=partial(data.expected.poison, reader.out),
-            check=reader.check,
-            group=group,
+            NAME, setting, data.nbytes, partial(reader.read, count), check=reader.check, **keys
         )
         for count, setting in settings.items()
     ]
@@ -75,6 +70,7 @@ def _library() -> ctypes.CDLL:
 class _Reader:
     def __init__(self, data: Dataset, library: ctypes.CDLL) -> None:
         self._data, self._library = data, library
+        self._options = _Options(_CUDA_BACKEND)
         gpu.make_current()
         self.out = gpu.empty((data.count,), "float32")
         self._pool = Pool(16)
@@ -134,22 +130,14 @@ class _Reader:
 
     def _temporary_bytes(self, chunks: int, chunk_bytes: int) -> int:
         needed = ctypes.c_size_t()
-        arguments = [
-            ctypes.c_size_t(chunks),
-            ctypes.c_size_t(chunk_bytes),
-            self._options(),
-            ctypes.byref(needed),
-            ctypes.c_size_t(chunks * chunk_bytes),
-        ]
+        sizes = ctypes.c_size_t(chunks), ctypes.c_size_t(chunk_bytes), self._options
+        arguments = [*sizes, ctypes.byref(needed), ctypes.c_size_t(chunks * chunk_bytes)]
         name = "nvcompBatchedDeflateDecompressGetTempSize"
         if hasattr(self._library, name):
             _check(getattr(self._library, name)(*arguments, ctypes.c_void_p(None)))
         else:  # before version 6
             _check(getattr(self._library, f"{name}Async")(*arguments))
         return needed.value
-
-    def _options(self) -> _Options:
-        return _Options(_CUDA_BACKEND)
 
     def read(self, threads: int) -> Any:
         with open(self._data.path, "rb", buffering=0) as file:
@@ -166,24 +154,14 @@ class _Reader:
         return self.out
 
     def _decode(self) -> None:
-        def address(name: str) -> ctypes.c_void_p:
-            return ctypes.c_void_p(self._on_gpu[name].address)
-
-        _check(
-            self._library.nvcompBatchedDeflateDecompressAsync(
-                address("inputs"),
-                address("input_sizes"),
-                address("rooms"),
-                address("output_sizes"),
-                ctypes.c_size_t(self._data.chunks),
-                ctypes.c_void_p(self._temporary.address),
-                ctypes.c_size_t(self._temporary.nbytes),
-                address("outputs"),
-                self._options(),
-                address("statuses"),
-                ctypes.c_void_p(None),  # the default stream, which is torch's
-            )
-        )
+        names = ("inputs", "input_sizes", "rooms", "output_sizes", "outputs", "statuses")
+        *four, outputs, statuses = (ctypes.c_void_p(self._on_gpu[it].address) for it in names)
+        temporary = ctypes.c_void_p(self._temporary.address)
+        room = ctypes.c_size_t(self._temporary.nbytes)
+        decode = self._library.nvcompBatchedDeflateDecompressAsync
+        chunks, stream = ctypes.c_size_t(self._data.chunks), ctypes.c_void_p(None)  # of torch
+        rest = (outputs, self._options, statuses, stream)
+        _check(decode(*four, chunks, temporary, room, *rest))
 
     def check(self, result: Any) -> None:
         statuses = self._on_gpu["statuses"]

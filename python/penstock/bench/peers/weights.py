@@ -10,11 +10,15 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from .. import gpu
 from ..measure import Contestant, absent
+
+Load = Callable[[str, str, Any], Any]
+"""Loads the file at a path to a device, with a process group if it takes one."""
 
 
 def entered(
@@ -41,10 +45,11 @@ def entered_for_parts(
     group: Any,
 ) -> list[Contestant]:
     """Return the peers that are wanted for parts of each tensor. ``group`` is torch's, if any."""
-    settings = [("safetensors", "get_slice", partial(_slices, index))]
+    settings: list[tuple[str, str, Load]] = [("safetensors", "get_slice", partial(_slices, index))]
     if group is not None:
         all_first = "all by process_group, mmap, then slices"
-        settings.append(("instanttensor", all_first, partial(_slices_of_all, index)))
+        load = _instanttensor("MMAP", copy=False, index=index)
+        settings.append(("instanttensor", all_first, load))
     return [
         _contestant(peer, f"{template.setting}: {how}", load, path, device, template, group)
         for peer, how, load in settings
@@ -73,95 +78,54 @@ def _contestant(
     return replace(template, name=peer, setting=setting, run=run, check=check)
 
 
-def _safetensors(path: str, device: str, _: Any, backend: str = "mmap") -> Any:
-    from safetensors.torch import (  # type: ignore[import-not-found,unused-ignore]
-        load_file,
+def _safetensors(backend: str) -> Load:
+    return lambda path, device, _: import_module("safetensors.torch").load_file(
+        path, device=device, backend=backend
     )
 
-    return load_file(path, device=device, backend=backend)
+
+def _slices(index: Any, path: str, device: str, _: Any) -> Any:
+    with import_module("safetensors").safe_open(path, "pt", device) as opened:
+        return {name: opened.get_slice(name)[index] for name in opened.offset_keys()}
 
 
-def _safetensors_pread(path: str, device: str, _: Any) -> Any:
-    return _safetensors(path, device, None, "pread")
-
-
-def _prefetch(path: str, device: str, _: Any) -> Any:
-    from safetensors import safe_open  # type: ignore[import-not-found,unused-ignore]
-
-    with safe_open(path, "pt", device) as opened, opened.prefetch() as loader:
-        return dict(loader)
-
-
-def _instanttensor(backend: str | None, *, copy: bool) -> Any:
+def _instanttensor(backend: str | None, *, copy: bool, index: Any = None) -> Load:
     def load(path: str, device: str, group: Any) -> Any:
-        import instanttensor as it  # type: ignore[import-not-found,unused-ignore]
-
+        it = import_module("instanttensor")
         keys: dict[str, Any] = {} if backend is None else {"backend": it.Backend[backend]}
         keys |= {} if group is None else {"process_group": group}
         with it.safe_open(path, "pt", device, copy=copy, **keys) as opened:
-            if copy:
-                return dict(opened.tensors())
-            return sum(1 for _ in opened.tensors())
+            if index is not None:
+                return {name: tensor[index].clone() for name, tensor in opened.tensors()}
+            return dict(opened.tensors()) if copy else sum(1 for _ in opened.tensors())
 
     return load
 
 
-def _slices(index: Any, path: str, device: str, _: Any) -> Any:
-    from safetensors import safe_open
+def _runai(*, is_direct: bool) -> Load:
+    def load(path: str, device: str, _: Any) -> Any:
+        with import_module("runai_model_streamer").SafetensorsStreamer() as streamer:
+            streamer.stream_files([path], device=device if is_direct else "cpu")
+            return {name: tensor.to(device) for name, tensor in streamer.get_tensors()}
 
-    with safe_open(path, "pt", device) as opened:
-        return {name: opened.get_slice(name)[index] for name in opened.offset_keys()}
-
-
-def _slices_of_all(index: Any, path: str, device: str, group: Any) -> Any:
-    import instanttensor as it
-
-    keys = {"backend": it.Backend.MMAP, "process_group": group}
-    with it.safe_open(path, "pt", device, copy=False, **keys) as opened:
-        return {name: tensor[index].clone() for name, tensor in opened.tensors()}
-
-
-def _runai(path: str, device: str, _: Any) -> Any:
-    from runai_model_streamer import (  # type: ignore[import-not-found,unused-ignore]
-        SafetensorsStreamer,
-    )
-
-    with SafetensorsStreamer() as streamer:
-        streamer.stream_files([path], device="cpu")
-        return {name: tensor.to(device) for name, tensor in streamer.get_tensors()}
-
-
-def _runai_direct(path: str, device: str, _: Any) -> Any:
-    from runai_model_streamer import SafetensorsStreamer
-
-    with SafetensorsStreamer() as streamer:
-        streamer.stream_files([path], device=device)
-        return {name: tensor.to(device) for name, tensor in streamer.get_tensors()}
+    return load
 
 
 def _fastsafetensors(path: str, device: str, _: Any) -> Any:
-    from fastsafetensors import (  # type: ignore[import-not-found,unused-ignore]
-        fastsafe_open,
-    )
-
-    with fastsafe_open(filenames=[path], nogds=True, device=device) as opened:
+    opening = import_module("fastsafetensors").fastsafe_open
+    with opening(filenames=[path], nogds=True, device=device) as opened:
         return {name: opened.get_tensor(name).clone().detach() for name in list(opened.keys())}
 
 
 def _by_copier(path: str, device: str, _: Any) -> Any:
-    from fastsafetensors import SingleGroup
-    from fastsafetensors.loader import (  # type: ignore[import-not-found,unused-ignore]
-        BaseSafeTensorsFileLoader,
+    import_module("penstock.torch.fastsafetensors")
+    one, loaders, types = (
+        import_module(name)
+        for name in ("fastsafetensors", "fastsafetensors.loader", "fastsafetensors.st_types")
     )
-    from fastsafetensors.st_types import (  # type: ignore[import-not-found,unused-ignore]
-        Device,
-    )
-
-    import penstock.torch.fastsafetensors  # noqa: F401
-
-    loader = BaseSafeTensorsFileLoader(
-        SingleGroup(), Device.from_str(device), copier_type="penstock", set_numa=False
-    )
+    keys = {"copier_type": "penstock", "set_numa": False}
+    device = types.Device.from_str(device)
+    loader = loaders.BaseSafeTensorsFileLoader(one.SingleGroup(), device, **keys)
     loader.add_filenames({0: [path]})
     buffers = loader.copy_files_to_device()
     return {name: buffers.get_tensor(name) for name in loader.get_keys()}
@@ -172,8 +136,8 @@ _GROUP_COPY = "process_group, mmap"
 _GROUP_BUFFERED = "process_group, buffered, copy=False"
 _SHARED = (_GROUP, _GROUP_COPY, _GROUP_BUFFERED)
 _MODULES = {"runai": "runai_model_streamer"}
-_PEERS: dict[str, dict[str, Callable[[str, str, Any], Any]]] = {
-    "safetensors": {"mmap": _safetensors, "pread": _safetensors_pread},
+_PEERS: dict[str, dict[str, Load]] = {
+    "safetensors": {"mmap": _safetensors("mmap"), "pread": _safetensors("pread")},
     "instanttensor": {
         "mmap": _instanttensor("MMAP", copy=True),
         "mmap, copy=False": _instanttensor("MMAP", copy=False),
@@ -183,20 +147,9 @@ _PEERS: dict[str, dict[str, Callable[[str, str, Any], Any]]] = {
         _GROUP_COPY: _instanttensor("MMAP", copy=True),
         _GROUP_BUFFERED: _instanttensor("URING_BUFFERED", copy=False),
     },
-    "runai": {"to the host, then to()": _runai, "device=": _runai_direct},
+    "runai": {
+        "to the host, then to()": _runai(is_direct=False),
+        "device=": _runai(is_direct=True),
+    },
     "fastsafetensors": {"nogds": _fastsafetensors, 'copier_type="penstock"': _by_copier},
 }
-NAMES = tuple(_PEERS)
-
-
-def has_prefetch() -> bool:
-    """Whether the package safetensors has ``prefetch``, which is planned for 0.9."""
-    if importlib.util.find_spec("safetensors") is None:
-        return False
-    from safetensors import safe_open
-
-    return hasattr(safe_open, "prefetch")
-
-
-if has_prefetch():
-    _PEERS["safetensors"]["prefetch"] = _prefetch

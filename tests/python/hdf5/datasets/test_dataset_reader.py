@@ -20,9 +20,9 @@ import penstock as ps
 from penstock import request
 from penstock._native import NULL, ffi, lib
 from penstock._options import current as current_options
+from penstock.bench.files import DataFile, residency
 from penstock.hdf5.dataset_reader import DatasetReader
 from penstock.hdf5.library import lock
-from penstock.tuning.files import residency
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "contiguous": {},
@@ -685,7 +685,7 @@ def test_a_read_of_cached_bytes_alone_waits_for_no_medium(tmp_path):
         def drop():
             os.fsync(descriptor)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            if residency(descriptor, size) != 0:
+            if residency(DataFile(path, 0, size))[0] != 0:
                 pytest.skip("this file system keeps the file in memory")
 
         def read_without_wait():
