@@ -1,9 +1,10 @@
 //! Files that stay open between small reads, and the thread that closes them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use penstock_engine::Recover;
 use penstock_engine::error::Result;
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -11,9 +12,8 @@ use penstock_engine::threads;
 
 use super::cached_dataset::CachedDataset;
 use super::files::{Files, files};
-use super::virtual_sources;
 use crate::dataset::FileInfo;
-use crate::open_files::{shared, shared_as, with_room};
+use crate::open_files::{SourceFile, shared, shared_as, with_room};
 
 impl CachedDataset {
     /// Returns the file, without options of its own, for a request. HDF5 has it open, since the
@@ -60,6 +60,56 @@ impl CachedDataset {
     }
 }
 
+/// A file that HDF5 does not have open, and that stays open while reads follow each other.
+#[derive(Default)]
+pub(super) struct Lingering(Mutex<Open>);
+
+#[derive(Default)]
+struct Open {
+    file: Option<Arc<SourceFile>>,
+    /// Whether a read has used it since the last search for idle files.
+    is_in_use: bool,
+}
+
+/// Those that are open. Locked after the other files.
+static LINGERING: Mutex<Vec<Arc<Lingering>>> = Mutex::new(Vec::new());
+
+impl Lingering {
+    /// Returns the file if it is open.
+    pub(super) fn get(&self) -> Option<Arc<SourceFile>> {
+        let mut open = self.0.lock().recover();
+        open.is_in_use = true;
+        open.file.clone()
+    }
+
+    /// Lets a file stay open, if a thread closes it later.
+    pub(super) fn keep(self: &Arc<Self>, file: &Arc<SourceFile>) {
+        let mut files = files();
+        if !start_closer(&mut files) {
+            return;
+        }
+        let open = Open {
+            file: Some(Arc::clone(file)),
+            is_in_use: true,
+        };
+        let before = std::mem::replace(&mut *self.0.lock().recover(), open);
+        if before.file.is_none() {
+            LINGERING.lock().recover().push(Arc::clone(self));
+        }
+    }
+
+    /// Takes the file out, for the caller to close, unless a read has used it since the last call.
+    fn take_idle(&self) -> Option<Arc<SourceFile>> {
+        let mut open = self.0.lock().recover();
+        let is_idle = !std::mem::take(&mut open.is_in_use);
+        is_idle.then(|| open.file.take()).flatten()
+    }
+
+    fn is_open(&self) -> bool {
+        self.0.lock().recover().file.is_some()
+    }
+}
+
 /// Starts a thread that closes idle files, and ends when no file is open. A file that
 /// the program has closed, and may want to delete or to unmount, thus stays open for a moment
 /// only. Returns whether the thread runs.
@@ -83,14 +133,22 @@ fn close_idle() {
         .values_mut()
         .map(|f| f.lingers.take())
         .collect();
-    drop((idle, virtual_sources::take_all()));
+    let lingering = std::mem::take(&mut *LINGERING.lock().recover());
+    let all = lingering
+        .iter()
+        .map(|one| one.0.lock().recover().file.take());
+    drop((idle, all.collect::<Vec<_>>()));
 }
 
 fn close_idle_files() {
     loop {
         thread::sleep(LINGER);
         let mut files = files();
-        let (sources, are_open) = virtual_sources::take_idle();
+        let mut lingering = LINGERING.lock().recover();
+        let sources: Vec<_> = lingering.iter().map(|one| one.take_idle()).collect();
+        lingering.retain(|one| one.is_open());
+        let are_open = !lingering.is_empty();
+        drop(lingering);
         let mut idle = Vec::new();
         for file in files.files.values_mut() {
             if !std::mem::take(&mut file.is_in_use) {

@@ -18,8 +18,7 @@ use penstock_engine::file::unchanged::Status;
 use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_FILE, hid_t};
 
 use super::cached_dataset::{CachedDataset, is_sooner_by_hdf5};
-use super::files::files;
-use super::idle_files::start_closer;
+use super::idle_files::Lingering;
 use crate::SourceFile;
 use crate::dataset::{DatasetInfo, FileInfo, Layout, TouchedChunks};
 use crate::library::Session;
@@ -41,15 +40,7 @@ struct Source {
     /// The description of its stored elements, without HDF5's descriptor.
     stored: OnceLock<Arc<DatasetInfo>>,
     path: PathBuf,
-    file: Mutex<Lingering>,
-}
-
-/// A file that stays open while reads follow each other.
-#[derive(Default)]
-struct Lingering {
-    open: Option<Arc<SourceFile>>,
-    /// Whether a read has used it since the last search for idle files.
-    is_in_use: bool,
+    file: Arc<Lingering>,
 }
 
 /// Sources, by file and name.
@@ -148,7 +139,7 @@ impl SourceCache for VirtualSources<'_> {
             left_to_hdf5: AtomicU64::new(0),
             stored: OnceLock::new(),
             path: source.path.to_owned(),
-            file: Mutex::default(),
+            file: Arc::default(),
         });
         let mut sources = sources();
         let bytes = |source: &Arc<Source>| source.table.get().map_or(0, |table| table.bytes());
@@ -164,27 +155,6 @@ impl SourceCache for VirtualSources<'_> {
         drop((all, old));
         Some(new)
     }
-}
-
-/// Takes out the files that no read has used since the last call, for the caller to close. Returns whether any
-/// other is still open.
-pub(super) fn take_idle() -> (Vec<Arc<SourceFile>>, bool) {
-    let (mut idle, mut are_open) = (Vec::new(), false);
-    for source in sources().values() {
-        let mut file = source.file.lock().recover();
-        if !std::mem::take(&mut file.is_in_use) {
-            idle.extend(file.open.take());
-        }
-        are_open |= file.open.is_some();
-    }
-    (idle, are_open)
-}
-
-/// Takes out all files that are open, for the caller to close.
-pub(super) fn take_all() -> Vec<Arc<SourceFile>> {
-    let sources = sources();
-    let open = |source: &Arc<Source>| source.file.lock().recover().open.take();
-    sources.values().filter_map(open).collect()
 }
 
 /// Returns whether any source has an entry.
@@ -219,32 +189,14 @@ fn is_open_elsewhere(session: &Session<'_>, file: hid_t) -> bool {
 impl Source {
     /// Returns the file, if it can be opened and is the one of the status.
     fn file(&self) -> Option<Arc<SourceFile>> {
-        if let Some(open) = self.lingering() {
+        if let Some(open) = self.file.get() {
             return Some(open);
         }
         let open = Arc::new(SourceFile::of_path(&self.path).ok()?);
         (open.identity() == self.status.file).then(|| {
-            self.linger(&open);
+            self.file.keep(&open);
             open
         })
-    }
-
-    fn lingering(&self) -> Option<Arc<SourceFile>> {
-        let mut file = self.file.lock().recover();
-        file.is_in_use = true;
-        file.open.clone()
-    }
-
-    /// Lets a file stay open, if a thread closes it later.
-    fn linger(&self, open: &Arc<SourceFile>) {
-        let mut files = files();
-        if start_closer(&mut files) {
-            let mut file = self.file.lock().recover();
-            *file = Lingering {
-                open: Some(Arc::clone(open)),
-                is_in_use: true,
-            };
-        }
     }
 }
 
@@ -269,7 +221,7 @@ impl CachedSource for Source {
         // HDF5 may have reached the dataset through a link to another file.
         if file.identity() == self.status.file {
             self.stored.get_or_init(|| Arc::clone(info));
-            self.linger(file);
+            self.file.keep(file);
         }
     }
 }
