@@ -121,7 +121,8 @@ def save(
 
     A reader sees the old file or the new one, never a part. With ``durable=True``, the new file
     also survives a power failure, unless an error says that it is in place but may not survive
-    one. After any other error, the old file is still there.
+    one. Without, a power failure within some seconds may leave a file of zeros. After any other
+    error, the old file is still there.
 
     The new file has the mode and the ``user.*`` attributes of the old one, its ACL if that is a
     POSIX ACL or can be copied as an extended attribute (NFSv4), and its owner and group where the
