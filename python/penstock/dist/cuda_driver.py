@@ -10,34 +10,6 @@ from typing import Any
 
 from penstock.errors import GpuError, UnavailableError
 
-_DEVICE = 2
-"""``CU_MEMORYTYPE_DEVICE``."""
-
-
-class _Side(ctypes.Structure):
-    """The source or the target in ``CUDA_MEMCPY2D``."""
-
-    _fields_ = (
-        ("x", ctypes.c_size_t),
-        ("y", ctypes.c_size_t),
-        ("kind", ctypes.c_uint),
-        ("host", ctypes.c_void_p),
-        ("device", ctypes.c_uint64),
-        ("array", ctypes.c_void_p),
-        ("pitch", ctypes.c_size_t),
-    )
-
-
-class _Copy(ctypes.Structure):
-    """``CUDA_MEMCPY2D``."""
-
-    _fields_ = (
-        ("source", _Side),
-        ("target", _Side),
-        ("width", ctypes.c_size_t),
-        ("height", ctypes.c_size_t),
-    )
-
 
 class Driver:
     """The CUDA driver, with the primary context of a GPU."""
@@ -82,23 +54,3 @@ class Driver:
     def close(self) -> None:
         """Give the context back."""
         self.call("cuDevicePrimaryCtxRelease_v2", self._ordinal)
-
-    def copy_rows(
-        self, target: int, source: int, step: int, length: int, count: int, stream: int
-    ) -> None:
-        """Queue a copy within GPU memory of rows that begin ``step`` bytes apart.
-
-        In the target they are one after the other. The context must be current.
-
-        Raises:
-            GpuError: It has failed.
-        """
-        sides = (
-            (0, 0, _DEVICE, None, source, None, step),
-            (0, 0, _DEVICE, None, target, None, length),
-        )
-        self.call(
-            "cuMemcpy2DAsync_v2",
-            ctypes.byref(_Copy(*sides, length, count)),
-            ctypes.c_void_p(stream),
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,7 +14,6 @@ import torch
 import penstock as ps
 from penstock.dist.mpi import RankError
 from penstock.torch import load_file, save_file
-from penstock.torch.safetensors import tensor_parallel
 
 rank, folder, size, device = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 has_nccl = device == "cuda" and torch.cuda.device_count() >= size
@@ -26,7 +26,6 @@ torch.distributed.init_process_group(
     world_size=size,
 )
 world = torch.distributed.group.WORLD
-tensor_parallel.WINDOW = 64 << 10  # windows of which each tensor needs several
 path = folder / "plans.safetensors"
 shapes = {"rows": (96, 640), "columns": (130, 1800), "both": (9, 70, 900), "whole": (7, 333)}
 whole = {}
@@ -69,32 +68,10 @@ def parts_of_a_rank():
 
 
 plan = dict(parts_of_a_rank())
-for exchange in ("auto", "host", *(["nccl"] if has_nccl else [])):
-    same(load_file(path, device, plan=plan, group=world, exchange=exchange), plan)
-    report = ps.last_report()
-    assert "rank(s)" in report.note
-    if exchange != "auto":
-        total = torch.tensor(report.bytes)
-        torch.distributed.all_reduce(total)
-        # Rows are read once, and the other tensors as a whole, once.
-        assert int(total) == sum(tensor.nbytes for tensor in whole.values())
-
-if device == "cuda":  # the ring is in memory that work of this stream uses
-    with torch.cuda.stream(torch.cuda.Stream()):
-        same(load_file(path, device, plan=plan, group=world, exchange="host"), plan)
-
-# A tensor that only one rank wants as a whole is not exchanged.
-one = {f"whole{rank % 3}": None, "rows0": np.s_[: 10 * (rank + 1)]}
-same(load_file(path, device, plan=one, group=world, exchange="host"), one)
-assert (ps.last_report().note == f"{size} rank(s), nothing to exchange") == (size <= 3)
-
-# Nor are columns that only one rank wants.
-one = {f"columns{rank % 3}": np.s_[:, : 10 * (rank + 1)]}
-same(load_file(path, device, plan=one, group=world, exchange="host"), one)
-assert (ps.last_report().note == f"{size} rank(s), nothing to exchange") == (size <= 3)
+same(load_file(path, device, plan=plan, group=world), plan)
 
 # A tensor without elements alone.
-same(load_file(path, device, plan={"empty": None}, group=world, exchange="host"), {"empty": None})
+same(load_file(path, device, plan={"empty": None}, group=world), {"empty": None})
 
 # Ranks whose plans have nothing in common, in an order of their own.
 draw = random.Random(10 * size + rank)
@@ -106,7 +83,7 @@ for _ in range(6):
         ends = [sorted(draw.sample(range(length + 1), 2)) for length in shape if length]
         index = tuple(slice(*pair) for pair in ends)
         drawn[name] = draw.choice([None, index, (slice(None), *index[1:])])
-    same(load_file(path, device, plan=drawn, group=world, exchange="host"), drawn)
+    same(load_file(path, device, plan=drawn, group=world), drawn)
 
 # A rank that fails before it has read anything, with a plan and without.
 last = rank == size - 1
@@ -122,28 +99,18 @@ for asked, words in (
     with pytest.raises(RankError, match=f"(?s)rank {size - 1}.*({words})"):
         load_file(here, device, group=world, **(asked if last else plan_of_others))
 
-for wrong, words in (("peer", "exchange"), ("host", "no file has tensor 'none'")):
-    asked = {"none": None} if wrong == "host" and rank == size - 1 else {"whole0": None}
+# A rank that asks for a tensor that is not there, or for an exchange.
+for wrong, words in (
+    ({"plan": {"none": None}}, "does not contain tensor none"),
+    ({"plan": {"whole0": None}, "exchange": "host"}, "needs a group, and no plan"),
+):
+    asked = wrong if last else {"plan": {"whole0": None}}
     with pytest.raises(RankError, match=words):
-        load_file(path, device, plan=asked, group=world, exchange=wrong)
+        load_file(path, device, group=world, **asked)
 
-if device == "cpu":
-    with pytest.raises(RankError, match="NCCL exchanges GPU memory"):
-        load_file(path, device, plan=plan, group=world, exchange="nccl")
-
-
-class Broken(tensor_parallel._Columns):
-    """The reads of a rank, the second of which fails."""
-
-    def _wait(self, *share):
-        if self._error is None and len(self.reports) == 1:
-            raise OSError("the disk is broken")
-        super()._wait(*share)
-
-
-if rank == 0:
-    tensor_parallel._Columns = Broken
-with pytest.raises(RankError, match=r"rank 0.*the disk is broken"):
-    load_file(path, device, plan=plan, group=world, exchange="host")
+# A rank that has another file under the same name.
+shutil.copyfile(path, folder / f"{rank}.safetensors")
+with pytest.raises(ps.InvalidError, match="not the same file on all ranks"):
+    load_file(folder / f"{rank}.safetensors", device, plan={"whole0": None}, group=world)
 print("done")
 torch.distributed.destroy_process_group()

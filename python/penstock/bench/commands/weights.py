@@ -263,8 +263,6 @@ def _together(
         part.run, part.check = load(plan=plan, backend="pread"), partial(file.check_parts, index)
         parts.append(part)
         if shared is not None:
-            exchanged = load(plan=plan, group=ours, exchange="nccl")
-            parts.append(replace(part, setting=f"{setting}, exchanged by NCCL", run=exchanged))
             parts.append(of_first(replace(part, setting=f"{setting}, one rank alone")))
         by_peer = replace(part, detail=str)
         parts += _touched(

@@ -58,9 +58,7 @@ def load_file(
             byte is read by one rank, and all get all tensors, or each rank those of its own plan.
             ``torch.distributed.group.WORLD`` is the default group.
         exchange: How ranks of a group exchange, as for :func:`penstock.dist.load_replicated`. With
-            a plan, each rank reads its own bytes by default. ``"nccl"`` and ``"host"`` exchange the
-            tensors that several ranks want, if one wants columns or several want all, in windows of
-            128 MiB, three of which are in memory meanwhile.
+            a plan, each rank reads its own bytes.
         **options: See :class:`penstock.OptionKeys`.
 
     Returns:
@@ -76,19 +74,23 @@ def load_file(
     >>> state = load_file("model.safetensors", device="cuda")
     >>> half = load_file(path, "cuda", plan={"up.weight": np.s_[: n // 2]})
     """
-    if group is not None and plan is not None:
-        from penstock.torch.safetensors.tensor_parallel import load_plans
-
-        return load_plans(filename, device, device_map, plan, group, exchange, pin, options)
-    if group is not None:
+    if group is not None and plan is None:
         from penstock.torch.safetensors.replicated import load_by_all
 
         return load_by_all(filename, device, device_map, group, exchange, pin, options)
-    if exchange != "auto":
-        raise WeightsError(f"exchange={exchange!r} needs a group")
-    if plan is not None and not isinstance(plan, Mapping):
-        plan = dict.fromkeys(plan)
-    return _Load(files_of(filename), device, device_map, plan, backend, copy, pin, options).run()
+
+    def load() -> dict[str, Any]:
+        if exchange != "auto":
+            raise WeightsError(f"exchange={exchange!r} needs a group, and no plan")
+        wanted = plan if plan is None or isinstance(plan, Mapping) else dict.fromkeys(plan)
+        files = files_of(filename)
+        return _Load(files, device, device_map, wanted, backend, copy, pin, options).run()
+
+    if group is None:
+        return load()
+    from penstock.torch.safetensors.plans_of_ranks import load_plans
+
+    return load_plans(filename, device, device_map, group, load)
 
 
 def load(data: bytes | bytearray | memoryview) -> dict[str, Any]:
