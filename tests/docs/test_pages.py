@@ -20,7 +20,7 @@ import penstock as ps
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 # Their blocks are parts of programs, which other tests run.
-EXCERPTS = {"anndata", "async", "deepnvme", "hdf5-driver", "scaling", "torch", "tuning", "xarray"}
+EXCERPTS = {"anndata", "async", "deepnvme", "hdf5-driver", "scaling", "tuning", "xarray"}
 PAGES = [
     page
     for page in sorted(
