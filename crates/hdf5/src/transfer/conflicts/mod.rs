@@ -12,6 +12,7 @@
 //! bounds: too large a set costs time, never the order.
 
 mod access;
+mod box_index;
 mod file_identities;
 mod pending;
 mod transfer_access;

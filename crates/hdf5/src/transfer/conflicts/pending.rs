@@ -10,6 +10,7 @@ use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::Hdf5;
 
 use super::access::{Access, AccessSet, FileKey};
+use super::box_index::Index;
 use super::unreported_failures::Failures;
 use crate::transfer::hdf5_state::{changed, has_nothing_pending};
 
@@ -124,6 +125,7 @@ impl<T> Entry<T> {
 /// Operations in the order of their submission.
 pub(in crate::transfer) struct Table<T> {
     entries: BTreeMap<u64, Entry<T>>,
+    index: Index,
     writers: usize,
     next: u64,
     /// Number of operations at which [`enter`] and [`enter_on_any_thread`] remove those that are over.
@@ -136,6 +138,7 @@ impl<T: Clone> Table<T> {
     pub(in crate::transfer) const fn new() -> Table<T> {
         Table {
             entries: BTreeMap::new(),
+            index: Index::new(),
             writers: 0,
             next: 0,
             prune_at: FEW,
@@ -151,6 +154,7 @@ impl<T: Clone> Table<T> {
     ) -> u64 {
         let number = self.next;
         self.next += 1;
+        self.index.add(number, &sets);
         let entry = Entry {
             copy,
             sets,
@@ -163,6 +167,7 @@ impl<T: Clone> Table<T> {
 
     pub(in crate::transfer) fn leave(&mut self, number: u64) -> Option<T> {
         let entry = self.entries.remove(&number)?;
+        self.index.remove(number, &entry.sets);
         self.writers -= usize::from(entry.writes());
         Some(entry.operation)
     }
@@ -213,7 +218,16 @@ impl<T: Clone> Table<T> {
 
     /// Returns the operations of a copy of HDF5 that conflict with an access set.
     pub(in crate::transfer) fn before(&self, copy: Copy, set: &AccessSet) -> Vec<T> {
-        self.chosen(|entry| entry.is_before(copy, set))
+        let near = self.near(set).filter(|entry| entry.is_before(copy, set));
+        near.map(|entry| entry.operation.clone()).collect()
+    }
+
+    /// Returns all operations that conflict with an access set, and some others.
+    fn near(&self, set: &AccessSet) -> Box<dyn Iterator<Item = &Entry<T>> + '_> {
+        match self.index.near(set) {
+            Some(near) => Box::new(near.into_iter().filter_map(|at| self.entries.get(&at))),
+            None => Box::new(self.entries.values()),
+        }
     }
 
     /// Returns whether an operation of a copy of HDF5 for which `is_there` is true conflicts with an
@@ -224,8 +238,8 @@ impl<T: Clone> Table<T> {
         set: &AccessSet,
         is_there: impl Fn(&T) -> bool,
     ) -> bool {
-        let mut entries = self.entries.values();
-        entries.any(|entry| entry.is_before(copy, set) && is_there(&entry.operation))
+        self.near(set)
+            .any(|entry| entry.is_before(copy, set) && is_there(&entry.operation))
     }
 
     pub(in crate::transfer) fn in_file(&self, copy: Copy, file: &FileKey) -> Vec<T> {
