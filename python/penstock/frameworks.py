@@ -50,20 +50,11 @@ def torch_module() -> Any:
 @lru_cache(maxsize=4)
 def with_gpu(name: str) -> ModuleType | None:
     """Import the framework; return its module if it can use a GPU, else ``None``."""
-    if (known := _with_gpu.get(name)) is not None:
-        return known
     try:
         module = __import__(name)
-        if not module.cuda.is_available():
-            return None
+        return module if module.cuda.is_available() else None
     except (ImportError, OSError, RuntimeError, AttributeError):
         return None  # absent or broken, such as a wheel for another driver
-    _with_gpu[name] = module
-    return module
-
-
-_with_gpu: dict[str, ModuleType] = {}
-"""The frameworks that were found to use a GPU."""
 
 
 def jax_array(lender: Any, dtype: Any) -> Any:

@@ -457,3 +457,23 @@ def test_a_name_or_file_of_another_type_is_a_type_error(weights):
             safe_open(file, "pt")
     with pytest.raises(TypeError, match="device_map='auto' is no mapping"):
         load_file(weights, device_map="auto")
+
+
+def test_a_file_object_with_direct_io_is_read(weights, tensors):
+    descriptor = os.open(weights, os.O_RDONLY | os.O_DIRECT)
+    with open(descriptor, "rb", buffering=0) as file, safe_open(file, "pt") as opened:
+        assert_equal(opened.get_tensor("matrix"), tensors["matrix"])
+
+
+def test_a_file_object_that_is_open_for_writing_only_is_refused_with_a_remedy(weights):
+    descriptor = os.open(weights, os.O_WRONLY)
+    with (
+        open(descriptor, "wb", buffering=0) as file,
+        pytest.raises(ps.InvalidError, match="open it for reading"),
+    ):
+        safe_open(file, "pt")
+
+
+def test_a_name_with_a_null_byte_is_refused(tmp_path):
+    with pytest.raises(ps.InvalidError):
+        safe_open(f"{tmp_path}/a\0b", "pt")

@@ -23,8 +23,10 @@ pub struct SourceDataset<'a> {
     pub file: hid_t,
     /// Description of the dataset.
     pub info: &'a DatasetInfo,
-    /// The path by which its file was found.
+    /// The path by which the source file was found.
     pub path: &'a Path,
+    /// The file there. The dataset is in another one if HDF5 has reached it by an external link.
+    pub found: Identity,
     /// Its name there.
     pub name: &'a CStr,
     /// Whether it is in the file of the virtual dataset.

@@ -401,6 +401,7 @@ impl<'a> Sources<'a> {
             file: file.get(),
             info: &info,
             path: at.path.as_deref().unwrap_or(Path::new("")),
+            found: at.identity,
             name,
             is_same_file: is_same,
             reader: *self.reader.get_or_insert(place.identity),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from fcntl import F_GETFL, fcntl
 from functools import partial
 from math import isinf
 from operator import itemgetter
@@ -119,7 +120,9 @@ def header_of(file: NativeFile, name: str) -> Header:
 def header_at(descriptor: int, name: str) -> Header:
     """Read and check the header of a file by its descriptor; ``name`` is its path in messages."""
     status = os.fstat(descriptor)
-    if not S_ISREG(status.st_mode):  # a block device, or what the library refuses
+    access = fcntl(descriptor, F_GETFL) & (os.O_ACCMODE | os.O_DIRECT)
+    if not S_ISREG(status.st_mode) or access not in (os.O_RDONLY, os.O_RDWR):
+        # A block device, a file with O_DIRECT, or what the library refuses.
         with NativeFile(descriptor, READ) as file:
             return header_of(file, name)
     size = status.st_size

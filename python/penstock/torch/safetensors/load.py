@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from operator import itemgetter
@@ -78,19 +79,16 @@ def load_file(
         from penstock.torch.safetensors.replicated import load_by_all
 
         return load_by_all(filename, device, device_map, group, exchange, pin, options)
-
-    def load() -> dict[str, Any]:
-        if exchange != "auto":
-            raise WeightsError(f"exchange={exchange!r} needs a group, and no plan")
-        wanted = plan if plan is None or isinstance(plan, Mapping) else dict.fromkeys(plan)
-        files = files_of(filename)
-        return _Load(files, device, device_map, wanted, backend, copy, pin, options).run()
-
     if group is None:
-        return load()
+        made = _Load(filename, device, device_map, plan, backend, exchange, copy, pin, options)
+        return made.run()
     from penstock.torch.safetensors.plans_of_ranks import load_plans
 
-    return load_plans(filename, device, device_map, group, load)
+    def load_own() -> tuple[dict[str, Any], dict[str, tuple[int, int, int]]]:
+        made = _Load(filename, device, None, plan, "pread", exchange, copy, pin, options)
+        return made.run(), made.identities
+
+    return load_plans(load_own, device, device_map, group)
 
 
 def load(data: bytes | bytearray | memoryview) -> dict[str, Any]:
@@ -120,20 +118,27 @@ def load_bytes(data: bytes | bytearray | memoryview, framework: str) -> dict[str
 
 
 class _Load:
-    """One call of :func:`load_file` without a group."""
+    """One call of :func:`load_file` by this process alone."""
 
     def __init__(
         self,
-        files: dict[str, list[str] | None],
+        filename: Path,
         device: Any,
         device_map: Mapping[str, Any] | None,
-        plan: Mapping[str, Any] | None,
+        plan: Plan | None,
         backend: str,
+        exchange: str,
         copy: bool,
         pin: bool,
         options: OptionKeys,
     ) -> None:
-        self._files, self._plan, self._backend = files, plan, backend
+        if exchange != "auto":
+            raise WeightsError(f"exchange={exchange!r} needs a group, and no plan")
+        if plan is not None and not isinstance(plan, Mapping):
+            plan = dict.fromkeys(plan)
+        self._files, self._plan, self._backend = files_of(filename), plan, backend
+        self.identities: dict[str, tuple[int, int, int]] = {}
+        """What identifies the contents of each file that was read, also on another host."""
         self._device, self._device_map = device, device_map
         self._keys: dict[str, bool] = {"copy": copy, "pin": pin}
         self._options = options
@@ -153,6 +158,8 @@ class _Load:
                         continue
                 file = WeightsFile(path, self._backend, self._options)
                 opened.callback(file.close)
+                if self._backend == "pread":
+                    self.identities[os.path.basename(path)] = file.file.identity()
                 save.add(file, names)
                 order += file.header.entries if names is None else names
                 reads.add(self._start(file, names))

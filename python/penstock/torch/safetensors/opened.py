@@ -213,7 +213,7 @@ def _open(path: Source) -> tuple[str, int]:
     name = os.fsdecode(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
-    except OSError:
+    except (OSError, ValueError):
         try:
             NativeFile(path, READ).close()  # raises an error with a remedy
         except NotFoundError as error:

@@ -88,6 +88,25 @@ def test_another_dataset_of_the_same_name_is_found_by_a_link(virtual, tmp_path):
         assert (dataset[:ROWS] == values[:ROWS] + step).all()
 
 
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_a_link_to_another_file_does_not_stand_for_a_dataset_of_its_name_there(tmp_path, first):
+    values = np.arange(4, dtype="f4")
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file.create_dataset("x", data=values, chunks=(2,))
+        file.create_dataset("y", data=values + 10, chunks=(2,))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = h5py.ExternalLink(tmp_path / "b.h5", "y")
+    for name in "ab":
+        layout = h5py.VirtualLayout((4,), "f4")
+        layout[:] = h5py.VirtualSource(tmp_path / f"{name}.h5", "x", (4,))
+        with h5py.File(tmp_path / f"of_{name}.h5", "w") as file:
+            file.create_virtual_dataset("v", layout)
+    time.sleep(0.03)
+    for name in [first, "a", "b", "a", "b"]:
+        with ps.File(tmp_path / f"of_{name}.h5") as file:
+            assert (file["v"][...] == values + (10 if name == "a" else 0)).all()
+
+
 def test_the_files_of_sources_are_closed_soon_after_a_read(virtual, tmp_path):
     dataset, values = virtual
     assert (dataset[...] == values).all()

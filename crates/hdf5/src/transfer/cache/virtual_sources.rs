@@ -20,9 +20,9 @@ use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_FILE, hid_t};
 use super::cached_dataset::{CachedDataset, is_sooner_by_hdf5};
 use super::idle_files::Lingering;
 use crate::SourceFile;
-use crate::dataset::{DatasetInfo, FileInfo, Layout, TouchedChunks};
+use crate::dataset::{DatasetInfo, Layout, TouchedChunks};
 use crate::library::Session;
-use crate::open_files::{Identity, identity_of};
+use crate::open_files::Identity;
 use crate::transfer::conflicts;
 use crate::transfer::hdf5_state::drop_at_close;
 use crate::virtual_dataset::{CachedSource, KeptSource, SourceCache, SourceDataset};
@@ -60,7 +60,7 @@ fn sources() -> MutexGuard<'static, Known> {
 /// The cache, for one read.
 pub(in crate::transfer) struct VirtualSources<'a> {
     session: &'a Session<'a>,
-    /// The files that the process has open for writing; `None` if one of them is not known.
+    /// The files that the process has open for writing; `None` if they are many, or one is not known.
     written: OnceCell<Option<Vec<Identity>>>,
 }
 
@@ -74,6 +74,8 @@ impl<'a> VirtualSources<'a> {
 
     /// Returns the files that the process has open for writing. HDF5 may buffer changes of them.
     fn written(&self) -> Option<Vec<Identity>> {
+        /// The identities of as many are known.
+        const MOST: usize = 32;
         let session = self.session;
         let mut written = Vec::new();
         for file in session.open_ids(H5F_OBJ_FILE)? {
@@ -81,8 +83,13 @@ impl<'a> VirtualSources<'a> {
             // SAFETY: HDF5 checks the identifier; the result has a place.
             let status = unsafe { (session.hdf5.H5Fget_intent)(file, &mut intent) };
             if status < 0 || intent & H5F_ACC_RDWR != 0 {
-                let info = FileInfo::of(session, file).ok()?;
-                written.push(info.descriptor.and_then(identity_of)?);
+                if written.len() == MOST {
+                    return None;
+                }
+                let number = conflicts::number_of_file(session, file).ok()?;
+                let known = conflicts::known_identity(session.hdf5, number);
+                let find = || conflicts::identity_of_file(session, file, number);
+                written.push(known.unwrap_or_else(find)?);
             }
         }
         Some(written)
@@ -118,6 +125,9 @@ impl SourceCache for VirtualSources<'_> {
                 .map(|cached| cached as Arc<dyn CachedSource>);
         }
         let status = source.info.file.unchanged.as_ref()?.status()?;
+        if status.file != source.found {
+            return None; // its name is that of a link, in another file
+        }
         let (number, _) = session.object(source.dataset).ok()?;
         let key = (status.file, source.name.to_owned());
         if let Some(known) = sources().get(&key) {
@@ -218,11 +228,8 @@ impl CachedSource for Source {
     }
 
     fn keep(&self, info: &Arc<DatasetInfo>, file: &Arc<SourceFile>) {
-        // HDF5 may have reached the dataset through a link to another file.
-        if file.identity() == self.status.file {
-            self.stored.get_or_init(|| Arc::clone(info));
-            self.file.keep(file);
-        }
+        self.stored.get_or_init(|| Arc::clone(info));
+        self.file.keep(file);
     }
 }
 
