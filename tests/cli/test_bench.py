@@ -349,7 +349,7 @@ BAD = {
     "there is no device": ["hdf5-write", "--device", "tpu"],
     "is not a type of numbers": ["hdf5-write", "--dtypes", "words"],
     "are needed": ["tensor", "--mb_size", "100000000"],
-    "greater than or equal to 1": ["tensor", "--mb_size", "0"],
+    "0 is not in the range x>=1": ["tensor", "--mb_size", "0"],
     "No such option": ["small", "--size", "3"],
 }
 
