@@ -304,7 +304,9 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         if self.shape is None:
             raise TypeError("a dataset without data cannot fill an array")
         chosen = () if source_sel is None else source_sel
-        part = dest if dest_sel is None else _part(dest, dest_sel)
+        # An array without dimensions has no part, but a copy of its element.
+        is_all = dest_sel is None or (type(dest_sel) is tuple and not dest_sel)
+        part = dest if is_all else _part(dest, dest_sel)
         is_for_us = part is not None and not _is_of_objects(dest)
         if is_for_us and tuple(part.shape) == self._shape_of(chosen):
             self.read(chosen, out=part)

@@ -642,3 +642,11 @@ def test_a_group_opens_what_its_file_opens(tmp_path):
     with ps.File(path, "r+") as file:
         file["g"]["x"][1] = 9
         assert file["g"]["x"][...].tolist() == [0, 9, 2, 3, 4]
+
+
+def test_read_direct_fills_all_of_an_array_without_dimensions(tmp_path):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = 3.5
+        out = np.zeros(())
+        file["x"].read_direct(out, (), ())
+    assert out == 3.5
