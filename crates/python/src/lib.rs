@@ -47,6 +47,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
         let _ = numpy::PyArray1::<u8>::zeros(module.py(), 0, false);
+        crate::reader::make_names(module.py());
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use numpy::npyffi::{PY_ARRAY_API, npy_intp};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyDict, PyString, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 use crate::call::{AFTER_STREAM, Destination, Library, MAY_CALL_HDF5, ZERO_HOLES};
 use crate::index::Elements;
@@ -468,9 +468,29 @@ impl Reader {
         let Some(dataset) = self.dataset.bind(py).upgrade() else {
             return Ok(false);
         };
-        let identifier = dataset.getattr(pyo3::intern!(py, "id"))?;
+        let identifier = dataset.getattr(id(py))?;
         Ok(identifier.extract::<i64>()? != 0)
     }
+}
+
+/// Makes the names that each read uses, when the module is loaded. A child that another thread forked while they
+/// are made would wait for them for ever.
+pub(crate) fn make_names(py: Python<'_>) {
+    for name in [id, acquire, release] {
+        name(py);
+    }
+}
+
+fn id(py: Python<'_>) -> &Bound<'_, PyString> {
+    pyo3::intern!(py, "id")
+}
+
+fn acquire(py: Python<'_>) -> &Bound<'_, PyString> {
+    pyo3::intern!(py, "acquire")
+}
+
+fn release(py: Python<'_>) -> &Bound<'_, PyString> {
+    pyo3::intern!(py, "release")
 }
 
 /// h5py's lock, held until this is dropped.
@@ -478,7 +498,7 @@ struct Locked<'py>(Bound<'py, PyAny>);
 
 impl<'py> Locked<'py> {
     fn take(lock: &Bound<'py, PyAny>) -> PyResult<Locked<'py>> {
-        lock.call_method0(pyo3::intern!(lock.py(), "acquire"))?;
+        lock.call_method0(acquire(lock.py()))?;
         Ok(Locked(lock.clone()))
     }
 }
@@ -486,7 +506,7 @@ impl<'py> Locked<'py> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         // It only fails on a thread that does not hold the lock.
-        let _ = self.0.call_method0(pyo3::intern!(self.0.py(), "release"));
+        let _ = self.0.call_method0(release(self.0.py()));
     }
 }
 
