@@ -132,6 +132,7 @@ class DatasetReader:
         """
         after = None if stream is None else stream_handle(stream)
         of_call = resolve(options) if options else None
+        # Those of `_natives`, whose generator takes a small read 2 us of 7.
         native = self._opened(dataset)
         while native is not None:
             if native.read_into(selection, out, after, of_call, is_new=is_new):

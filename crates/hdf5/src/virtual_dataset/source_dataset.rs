@@ -23,14 +23,12 @@ pub struct SourceDataset<'a> {
     pub file: hid_t,
     /// Description of the dataset.
     pub info: &'a DatasetInfo,
-    /// The path by which the source file was found.
-    pub path: &'a Path,
+    /// The path by which the source file was found; `None` for the file of the virtual dataset.
+    pub path: Option<&'a Path>,
     /// The file there. The dataset is in another one if HDF5 has reached it by an external link.
     pub found: Identity,
     /// Its name there.
     pub name: &'a CStr,
-    /// Whether it is in the file of the virtual dataset.
-    pub is_same_file: bool,
     /// Identity of the file of the virtual dataset that is read.
     pub reader: Identity,
 }

@@ -361,7 +361,7 @@ impl<'a> Sources<'a> {
         name: &CString,
     ) -> Result<Option<Source>, Stop> {
         let hdf5 = self.session.hdf5;
-        let (file, is_same) = (self.open(place, at)?, at.path.is_none());
+        let file = self.open(place, at)?;
         let failed = |error: Error| {
             let what = format!("cannot be opened: {}", error.cause());
             refused(&name.to_string_lossy(), &what)
@@ -386,7 +386,7 @@ impl<'a> Sources<'a> {
             Layout::External(_) => place.external_prefix,
             _ => false,
         };
-        if has_prefix && !is_same {
+        if has_prefix && at.path.is_some() {
             return Err(refused(
                 &info.name,
                 "refers to other files while a prefix is set",
@@ -400,10 +400,9 @@ impl<'a> Sources<'a> {
             dataset: dataset.get(),
             file: file.get(),
             info: &info,
-            path: at.path.as_deref().unwrap_or(Path::new("")),
+            path: at.path.as_deref(),
             found: at.identity,
             name,
-            is_same_file: is_same,
             reader: *self.reader.get_or_insert(place.identity),
         });
         let source = self.stored(dataset, info, cached)?;

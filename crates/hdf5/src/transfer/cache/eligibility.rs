@@ -12,6 +12,7 @@ use penstock_sys::hdf5::hid_t;
 use super::cached_dataset::CachedDataset;
 use super::dataset_key::DatasetKey;
 use super::files::{self, OpenFile, drop_closed, files};
+use super::lingering::Lingering;
 use crate::dataset::{DatasetInfo, Layout};
 use crate::library::Session;
 use crate::transfer::conflicts::{self, FileKey, Identity, ObjectKey, identity_of};
@@ -82,8 +83,7 @@ impl<'a> Unchanging<'a> {
     fn file_entry(&self, chunk_bytes: u64) -> OpenFile {
         OpenFile {
             info: Arc::clone(&self.info.file),
-            lingers: None,
-            is_in_use: false,
+            lingers: Lingering::default(),
             chunks: ChunkCache::new(chunk_bytes),
             forgotten: Arc::default(),
             unchanged: Arc::clone(self.unchanged),

@@ -18,6 +18,7 @@ use penstock_sys::hdf5::hid_t;
 
 use super::cached_dataset::CachedDataset;
 use super::dataset_key::{DatasetKey, FileNumber, key};
+use super::lingering::Lingering;
 use crate::dataset::FileInfo;
 use crate::library::Session;
 use crate::transfer::hdf5_state::{MarkedFile, open_file_numbers};
@@ -26,9 +27,7 @@ use crate::transfer::hdf5_state::{MarkedFile, open_file_numbers};
 pub(super) struct OpenFile {
     pub info: Arc<FileInfo>,
     /// The file, which stays open while small reads follow each other.
-    pub lingers: Option<Arc<File>>,
-    /// Whether a small read has used it since the last search for idle files.
-    pub is_in_use: bool,
+    pub lingers: Lingering<File>,
     pub chunks: Arc<ChunkCache>,
     pub forgotten: Arc<AtomicBool>,
     /// Detects changes of the file.

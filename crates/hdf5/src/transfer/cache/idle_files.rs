@@ -12,6 +12,7 @@ use penstock_engine::threads;
 
 use super::cached_dataset::CachedDataset;
 use super::files::{Files, files};
+use super::lingering::Lingering;
 use crate::dataset::FileInfo;
 use crate::open_files::{SourceFile, shared, shared_as, with_room};
 
@@ -28,10 +29,7 @@ impl CachedDataset {
     /// Returns the file if it is still open for small reads.
     pub(in crate::transfer) fn lingering_file(&self) -> Option<Arc<File>> {
         let mut files = files();
-        let file = files.files.get_mut(&self.file)?;
-        let open = file.lingers.as_ref().map(Arc::clone)?;
-        file.is_in_use = true;
-        Some(open)
+        files.files.get_mut(&self.file)?.lingers.get()
     }
 
     /// As [`file`](Self::file), for a small read: the file stays open a little longer, since to open
@@ -46,74 +44,43 @@ impl CachedDataset {
         if !open.is_duplicate()
             && let Some(file) = files.files.get_mut(&self.file)
         {
-            file.lingers = Some(Arc::clone(&open));
-            file.is_in_use = true;
+            file.lingers.keep(&open);
             if !start_closer(&mut files) {
                 // No thread would close them.
                 files
                     .files
                     .values_mut()
-                    .for_each(|file| file.lingers = None);
+                    .for_each(|file| drop(file.lingers.take()));
             }
         }
         Ok(open)
     }
 }
 
-/// A file that HDF5 does not have open, and that stays open while reads follow each other.
-#[derive(Default)]
-pub(super) struct Lingering(Mutex<Open>);
+/// The files of sources that are open. Locked after the other files, and before each of its own.
+static SOURCES: Mutex<Vec<Arc<LingeringSource>>> = Mutex::new(Vec::new());
 
-#[derive(Default)]
-struct Open {
-    file: Option<Arc<SourceFile>>,
-    /// Whether a read has used it since the last search for idle files.
-    is_in_use: bool,
-}
+/// A file that HDF5 does not have open.
+pub(super) type LingeringSource = Mutex<Lingering<SourceFile>>;
 
-/// Those that are open. Locked after the other files.
-static LINGERING: Mutex<Vec<Arc<Lingering>>> = Mutex::new(Vec::new());
-
-impl Lingering {
-    /// Returns the file if it is open.
-    pub(super) fn get(&self) -> Option<Arc<SourceFile>> {
-        let mut open = self.0.lock().recover();
-        open.is_in_use = true;
-        open.file.clone()
+/// Lets the file of a source stay open, if a thread closes it later.
+pub(super) fn keep_source(place: &Arc<LingeringSource>, file: &Arc<SourceFile>) {
+    let mut files = files();
+    if !start_closer(&mut files) {
+        return;
     }
-
-    /// Lets a file stay open, if a thread closes it later.
-    pub(super) fn keep(self: &Arc<Self>, file: &Arc<SourceFile>) {
-        let mut files = files();
-        if !start_closer(&mut files) {
-            return;
-        }
-        let open = Open {
-            file: Some(Arc::clone(file)),
-            is_in_use: true,
-        };
-        let before = std::mem::replace(&mut *self.0.lock().recover(), open);
-        if before.file.is_none() {
-            LINGERING.lock().recover().push(Arc::clone(self));
-        }
+    let mut sources = SOURCES.lock().recover();
+    let mut lingering = place.lock().recover();
+    if !lingering.is_open() {
+        sources.push(Arc::clone(place));
     }
-
-    /// Takes the file out, for the caller to close, unless a read has used it since the last call.
-    fn take_idle(&self) -> Option<Arc<SourceFile>> {
-        let mut open = self.0.lock().recover();
-        let is_idle = !std::mem::take(&mut open.is_in_use);
-        is_idle.then(|| open.file.take()).flatten()
-    }
-
-    fn is_open(&self) -> bool {
-        self.0.lock().recover().file.is_some()
-    }
+    lingering.keep(file);
 }
 
 /// Starts a thread that closes idle files, and ends when no file is open. A file that
 /// the program has closed, and may want to delete or to unmount, thus stays open for a moment
 /// only. Returns whether the thread runs.
-pub(super) fn start_closer(files: &mut Files) -> bool {
+fn start_closer(files: &mut Files) -> bool {
     files.has_closer =
         files.has_closer || threads::start("penstock-idle", close_idle_files).is_ok();
     files.has_closer
@@ -133,32 +100,29 @@ fn close_idle() {
         .values_mut()
         .map(|f| f.lingers.take())
         .collect();
-    let lingering = std::mem::take(&mut *LINGERING.lock().recover());
-    let all = lingering
-        .iter()
-        .map(|one| one.0.lock().recover().file.take());
-    drop((idle, all.collect::<Vec<_>>()));
+    let sources = std::mem::take(&mut *SOURCES.lock().recover());
+    let open = sources.iter().map(|source| source.lock().recover().take());
+    drop((idle, open.collect::<Vec<_>>()));
 }
 
 fn close_idle_files() {
     loop {
         thread::sleep(LINGER);
         let mut files = files();
-        let mut lingering = LINGERING.lock().recover();
-        let sources: Vec<_> = lingering.iter().map(|one| one.take_idle()).collect();
-        lingering.retain(|one| one.is_open());
-        let are_open = !lingering.is_empty();
-        drop(lingering);
-        let mut idle = Vec::new();
-        for file in files.files.values_mut() {
-            if !std::mem::take(&mut file.is_in_use) {
-                idle.extend(file.lingers.take());
-            }
-        }
-        files.has_closer = are_open || files.files.values().any(|file| file.lingers.is_some());
+        let mut sources = SOURCES.lock().recover();
+        let idle_sources: Vec<_> = sources
+            .iter()
+            .map(|source| source.lock().recover().take_idle())
+            .collect();
+        sources.retain(|source| source.lock().recover().is_open());
+        let are_open = !sources.is_empty();
+        drop(sources);
+        let all = files.files.values_mut();
+        let idle: Vec<_> = all.map(|file| file.lingers.take_idle()).collect();
+        files.has_closer = are_open || files.files.values().any(|file| file.lingers.is_open());
         let is_last = !files.has_closer;
         drop(files);
-        drop((idle, sources));
+        drop((idle, idle_sources));
         if is_last {
             return;
         }

@@ -8,6 +8,7 @@ mod eligibility;
 mod files;
 mod forget;
 mod idle_files;
+mod lingering;
 mod virtual_fits;
 mod virtual_sources;
 

@@ -18,7 +18,7 @@ use penstock_engine::file::unchanged::Status;
 use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_FILE, hid_t};
 
 use super::cached_dataset::{CachedDataset, is_sooner_by_hdf5};
-use super::idle_files::Lingering;
+use super::idle_files::{LingeringSource, keep_source};
 use crate::SourceFile;
 use crate::dataset::{DatasetInfo, Layout, TouchedChunks};
 use crate::library::Session;
@@ -40,7 +40,7 @@ struct Source {
     /// The description of its stored elements, without HDF5's descriptor.
     stored: OnceLock<Arc<DatasetInfo>>,
     path: PathBuf,
-    file: Arc<Lingering>,
+    file: Arc<LingeringSource>,
 }
 
 /// Sources, by file and name.
@@ -120,10 +120,13 @@ impl SourceCache for VirtualSources<'_> {
 
     fn entry(&self, source: &SourceDataset<'_>) -> Option<Arc<dyn CachedSource>> {
         let session = self.session;
-        if source.is_same_file || is_open_elsewhere(session, source.file) {
+        let path = source
+            .path
+            .filter(|_| !is_open_elsewhere(session, source.file));
+        let Some(path) = path else {
             return CachedDataset::of_described(session, source.dataset, source.info)
                 .map(|cached| cached as Arc<dyn CachedSource>);
-        }
+        };
         let status = source.info.file.unchanged.as_ref()?.status()?;
         if status.file != source.found {
             return None; // its name is that of a link, in another file
@@ -148,7 +151,7 @@ impl SourceCache for VirtualSources<'_> {
             table: OnceLock::new(),
             left_to_hdf5: AtomicU64::new(0),
             stored: OnceLock::new(),
-            path: source.path.to_owned(),
+            path: path.to_owned(),
             file: Arc::default(),
         });
         let mut sources = sources();
@@ -199,12 +202,12 @@ fn is_open_elsewhere(session: &Session<'_>, file: hid_t) -> bool {
 impl Source {
     /// Returns the file, if it can be opened and is the one of the status.
     fn file(&self) -> Option<Arc<SourceFile>> {
-        if let Some(open) = self.file.get() {
+        if let Some(open) = self.file.lock().recover().get() {
             return Some(open);
         }
         let open = Arc::new(SourceFile::of_path(&self.path).ok()?);
         (open.identity() == self.status.file).then(|| {
-            self.file.keep(&open);
+            keep_source(&self.file, &open);
             open
         })
     }
@@ -229,7 +232,7 @@ impl CachedSource for Source {
 
     fn keep(&self, info: &Arc<DatasetInfo>, file: &Arc<SourceFile>) {
         self.stored.get_or_init(|| Arc::clone(info));
-        self.file.keep(file);
+        keep_source(&self.file, file);
     }
 }
 
