@@ -8,10 +8,7 @@ class Library:
     def __init__(
         self,
         *,
-        read: int,
-        start: int,
-        write: int,
-        shape: int,
+        readers: tuple[int, ...],
         files: tuple[int, ...],
         sizes: tuple[int, ...],
         fallback: tuple[int, ...],
@@ -65,44 +62,44 @@ class Report:
     @property
     def address(self) -> int: ...
 
+class Typed: ...
+
 class Reader:
-    def __init__(
-        self,
-        *,
+    @staticmethod
+    def open(
         library: Library,
-        handle: int,
-        owner: Any,
         dataset: Any,
-        rank: int,
-        shape: tuple[int, ...] | None,
         lock: Any,
-        element: int,
-        dtype: np.dtype[Any] | None,
-        itemsize: int,
-        most: int,
-        at_once: int,
-        brief: int,
-        flags: int,
-        copies: bool,
-    ) -> None: ...
-    def read(self, index: Any) -> tuple[Any, bool]: ...
-    def write(
-        self, index: Any, array: np.ndarray[Any, Any], readers: dict[Any, Any]
-    ) -> bool | None: ...
+        limits: Any,
+        memory: tuple[int, np.dtype[Any] | None, int, int, bool, Any] | None,
+    ) -> Reader | None: ...
+    def open_as(
+        self, dataset: Any, memory: tuple[int, np.dtype[Any] | None, int, int, bool, Any]
+    ) -> Typed | None: ...
+    @property
+    def shape(self) -> tuple[int, ...] | None: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def own(self) -> Typed: ...
+    def is_forgotten(self) -> bool: ...
+    def has(self, opener: Any, key: Any) -> bool: ...
+    def read(self, index: Any, opener: Any = None, key: Any = None) -> tuple[Any, bool]: ...
+    def write(self, opener: Any, index: Any, array: np.ndarray[Any, Any]) -> bool: ...
     def fill(
         self,
+        opener: Any,
         index: Any,
         out: Any,
-        readers: dict[Any, Any],
         stream: int | None,
         options: int,
         is_new: bool,
-    ) -> bool | None: ...
+    ) -> bool: ...
     def start(
         self,
+        opener: Any,
         index: Any,
         out: Any,
-        readers: dict[Any, Any],
         stream: int | None,
         options: int,
         is_new: bool,

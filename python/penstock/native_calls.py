@@ -14,23 +14,25 @@ from penstock.device_array import DeviceArray
 from penstock.errors import check
 from penstock.report import remember
 
-FALLBACK_STATUSES: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
-"""What a reader returns for reads of another kind, and in a forked child that has no library."""
-_OF_FILES: Final = ("open", "open_descriptor", "close", "read", "load", "save", "stream_query")
-_STRUCTS: Final = ("penstock_axis", "penstock_selection", "penstock_array", "penstock_report")
+_READERS: Final = (
+    *("open_decoded", "describe", "shape", "pieces", "read", "start", "write", "is_forgotten"),
+    "close",
+)
+_FILES: Final = ("open", "open_descriptor", "close", "read", "load", "save", "stream_query")
+_STRUCTS: Final = ("axis", "selection", "array", "reader_facts", "report")
 
 
 @cache
 def library() -> Library:
-    """Return the library of this process."""
+    """Return the library of this process.
+
+    A reader of another kind returns ``PENDING``, and one of a forked child ``ERR_FORKED``.
+    """
     return Library(
-        read=address(lib.penstock_reader_read),
-        start=address(lib.penstock_reader_start),
-        write=address(lib.penstock_reader_write),
-        shape=address(lib.penstock_reader_shape),
-        files=tuple(address(getattr(lib, f"penstock_{name}")) for name in _OF_FILES),
-        sizes=tuple(ffi.sizeof(name) for name in _STRUCTS),
-        fallback=FALLBACK_STATUSES,
+        readers=tuple(address(getattr(lib, f"penstock_reader_{name}")) for name in _READERS),
+        files=tuple(address(getattr(lib, f"penstock_{name}")) for name in _FILES),
+        sizes=tuple(ffi.sizeof(f"penstock_{name}") for name in _STRUCTS),
+        fallback=(lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED),
         options=current,
         parse=address_of,
         check=check,

@@ -11,7 +11,7 @@ use crate::gil;
 use crate::index::Elements;
 use crate::memory::Classes;
 use crate::report::Report;
-use crate::structs::{CArray, CAxis, CSelection};
+use crate::structs::{CArray, CAxis, CFacts, CSelection};
 
 /// Describes memory in C order with the shape of the selected elements.
 fn array_of(selected: &Elements, address: usize, element: i64) -> CArray {
@@ -39,134 +39,105 @@ const ONLY_CACHED: c_int = 8;
 /// `PENSTOCK_MAY_CALL_HDF5`
 pub(crate) const MAY_CALL_HDF5: c_int = 32;
 
-/// `penstock_reader_read`
-type Read = unsafe extern "C" fn(
-    reader: *mut c_void,
-    selection: *const CSelection,
-    array: *const CArray,
-    options: *const c_void,
-    stream: *mut c_void,
-    flags: c_int,
-    report: *mut u64,
-) -> c_int;
+/// Declares functions of the C API, which are found at addresses.
+macro_rules! functions {
+    ($(#[$about:meta])* $name:ident { $($function:ident: ($($argument:ty),*) $(-> $result:ty)?;)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name {
+            $(pub(crate) $function: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+        }
 
-/// `penstock_reader_start`
-type Start = unsafe extern "C" fn(
-    reader: *mut c_void,
-    selection: *const CSelection,
-    array: *const CArray,
-    options: *const c_void,
-    stream: *mut c_void,
-    flags: c_int,
-    request: *mut *mut c_void,
-) -> c_int;
-
-/// `penstock_reader_write`
-type Write = unsafe extern "C" fn(
-    reader: *mut c_void,
-    selection: *const CSelection,
-    array: *const CArray,
-    report: *mut u64,
-) -> c_int;
-
-/// `penstock_reader_shape`
-type Shape = unsafe extern "C" fn(reader: *mut c_void, rank: c_int, lengths: *mut u64) -> c_int;
-
-/// `penstock_open`
-type Open = unsafe extern "C" fn(
-    path: *const c_char,
-    flags: c_int,
-    options: *const c_void,
-    file: *mut *mut c_void,
-) -> c_int;
-
-/// `penstock_open_descriptor`
-type OpenDescriptor = unsafe extern "C" fn(
-    descriptor: c_int,
-    flags: c_int,
-    options: *const c_void,
-    file: *mut *mut c_void,
-) -> c_int;
-
-/// `penstock_close`
-type Close = unsafe extern "C" fn(file: *mut c_void) -> c_int;
-
-/// `penstock_read`
-type ReadFile = unsafe extern "C" fn(
-    file: *mut c_void,
-    buffer: *mut c_void,
-    length: u64,
-    offset: u64,
-    options: *const c_void,
-    report: *mut u64,
-) -> c_int;
-
-/// `penstock_load`
-type Load = unsafe extern "C" fn(
-    path: *const c_char,
-    buffer: *mut c_void,
-    length: u64,
-    offset: u64,
-    options: *const c_void,
-    report: *mut u64,
-) -> c_int;
-
-/// `penstock_save`
-type Save = unsafe extern "C" fn(
-    path: *const c_char,
-    buffer: *const c_void,
-    length: u64,
-    options: *const c_void,
-    report: *mut u64,
-) -> c_int;
-
-/// `penstock_stream_query`
-type QueryStream =
-    unsafe extern "C" fn(device: c_int, stream: *mut c_void, is_idle: *mut c_int) -> c_int;
-
-/// The functions for files, and for the streams of their arrays.
-pub(crate) struct FileFunctions {
-    pub(crate) open: Open,
-    pub(crate) open_descriptor: OpenDescriptor,
-    pub(crate) close: Close,
-    pub(crate) read: ReadFile,
-    pub(crate) load: Load,
-    pub(crate) save: Save,
-    pub(crate) query_stream: QueryStream,
-}
-
-impl FileFunctions {
-    /// # Safety
-    /// The addresses are those of `penstock_open`, `penstock_open_descriptor`, `penstock_close`,
-    /// `penstock_read`, `penstock_load`, `penstock_save` and `penstock_stream_query` of a library that is
-    /// never unloaded.
-    unsafe fn at(addresses: [usize; 7]) -> FileFunctions {
-        let [open, open_descriptor, close, read, load, save, query] = addresses;
-        // SAFETY: by contract of this function.
-        unsafe {
-            FileFunctions {
-                open: transmute::<usize, Open>(open),
-                open_descriptor: transmute::<usize, OpenDescriptor>(open_descriptor),
-                close: transmute::<usize, Close>(close),
-                read: transmute::<usize, ReadFile>(read),
-                load: transmute::<usize, Load>(load),
-                save: transmute::<usize, Save>(save),
-                query_stream: transmute::<usize, QueryStream>(query),
+        impl $name {
+            /// # Safety
+            /// The addresses are those of the functions, in their order, of a library that is never unloaded.
+            unsafe fn at(addresses: [usize; [$(stringify!($function)),*].len()]) -> $name {
+                let [$($function),*] = addresses;
+                // SAFETY: by contract of this function.
+                unsafe {
+                    $name {
+                        $($function: transmute::<usize, unsafe extern "C" fn($($argument),*) $(-> $result)?>(
+                            $function,
+                        ),)*
+                    }
+                }
             }
         }
+    };
+}
+
+functions! {
+    /// The functions of a `penstock_reader`, each without `penstock_reader_`.
+    ReaderFunctions {
+        open_decoded: (i64, i64, *const c_void, *mut *mut c_void) -> c_int;
+        describe: (*mut c_void, *mut CFacts) -> c_int;
+        shape: (*mut c_void, c_int, *mut u64) -> c_int;
+        pieces: (*mut c_void, u64) -> u64;
+        read: (*mut c_void, *const CSelection, *const CArray, *const c_void, *mut c_void, c_int, *mut u64) -> c_int;
+        start: (*mut c_void, *const CSelection, *const CArray, *const c_void, *mut c_void, c_int, *mut *mut c_void)
+            -> c_int;
+        write: (*mut c_void, *const CSelection, *const CArray, *mut u64) -> c_int;
+        is_forgotten: (*mut c_void) -> c_int;
+        close: (*mut c_void);
+    }
+}
+
+functions! {
+    /// The functions for files, and for the streams of their arrays, each without `penstock_`.
+    FileFunctions {
+        open: (*const c_char, c_int, *const c_void, *mut *mut c_void) -> c_int;
+        open_descriptor: (c_int, c_int, *const c_void, *mut *mut c_void) -> c_int;
+        close: (*mut c_void) -> c_int;
+        read: (*mut c_void, *mut c_void, u64, u64, *const c_void, *mut u64) -> c_int;
+        load: (*const c_char, *mut c_void, u64, u64, *const c_void, *mut u64) -> c_int;
+        save: (*const c_char, *const c_void, u64, *const c_void, *mut u64) -> c_int;
+        stream_query: (c_int, *mut c_void, *mut c_int) -> c_int;
+    }
+}
+
+/// A `penstock_reader *` that is open. The library rejects one that is closed: it is not an address.
+pub(crate) struct OpenedReader {
+    handle: usize,
+    functions: ReaderFunctions,
+}
+
+impl OpenedReader {
+    /// Returns what the reader knows of the dataset.
+    fn describe(&self) -> (c_int, CFacts) {
+        let mut facts = CFacts::default();
+        // SAFETY: the struct has the size that it says.
+        let status =
+            unsafe { (self.functions.describe)(self.handle as *mut c_void, &raw mut facts) };
+        (status, facts)
+    }
+
+    /// Returns in how many pieces of the file so many bytes lie; 0 if they are not those of the elements.
+    pub(crate) fn pieces(&self, bytes: u64) -> u64 {
+        // SAFETY: a function of numbers.
+        unsafe { (self.functions.pieces)(self.handle as *mut c_void, bytes) }
+    }
+
+    /// Returns whether the library has forgotten the dataset, so that the reader reads nothing any more.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        // SAFETY: a function of a number.
+        unsafe { (self.functions.is_forgotten)(self.handle as *mut c_void) != 0 }
+    }
+}
+
+impl Drop for OpenedReader {
+    fn drop(&mut self) {
+        // SAFETY: a function of a number.
+        unsafe { (self.functions.close)(self.handle as *mut c_void) };
     }
 }
 
 /// A loaded libpenstock.so, with Python's handling of the results of its calls.
 ///
 /// Args:
-///     read: The address of `penstock_reader_read`.
-///     start: The address of `penstock_reader_start`.
-///     write: The address of `penstock_reader_write`.
-///     shape: The address of `penstock_reader_shape`.
-///     files: The addresses of `penstock_open`, `penstock_open_descriptor`, `penstock_close`,
-///         `penstock_read`, `penstock_load`, `penstock_save` and `penstock_stream_query`.
-///     sizes: The sizes of `penstock_axis`, `penstock_selection`, `penstock_array` and `penstock_report`.
+///     readers: The addresses of the functions of a reader, in the order of `ReaderFunctions`.
+///     files: Those for files, in the order of `FileFunctions`.
+///     sizes: The sizes of `penstock_axis`, `penstock_selection`, `penstock_array`, `penstock_reader_facts` and
+///         `penstock_report`.
 ///     fallback: The statuses of reads that the fallback path carries out.
 ///     options: Returns the options of the thread or task, a tuple.
 ///     parse: Returns the address of the `penstock_options` for such a tuple that is not empty, and an
@@ -179,10 +150,7 @@ impl FileFunctions {
 ///     view: The class `penstock.arrays.View`.
 #[pyclass(frozen, module = "penstock._core")]
 pub(crate) struct Library {
-    read: Read,
-    start: Start,
-    write: Write,
-    shape: Shape,
+    readers: ReaderFunctions,
     pub(crate) files: FileFunctions,
     report_size: usize,
     fallback: Vec<c_int>,
@@ -197,14 +165,11 @@ pub(crate) struct Library {
 impl Library {
     #[new]
     #[allow(clippy::too_many_arguments)] // They are named where Python calls.
-    #[pyo3(signature = (*, read, start, write, shape, files, sizes, fallback, options, parse, check, remember, note_write, torch_stream, device_array, view))]
+    #[pyo3(signature = (*, readers, files, sizes, fallback, options, parse, check, remember, note_write, torch_stream, device_array, view))]
     fn new(
-        read: usize,
-        start: usize,
-        write: usize,
-        shape: usize,
+        readers: [usize; 9],
         files: [usize; 7],
-        sizes: (usize, usize, usize, usize),
+        sizes: (usize, usize, usize, usize, usize),
         fallback: Vec<c_int>,
         options: Py<PyAny>,
         parse: Py<PyAny>,
@@ -215,18 +180,16 @@ impl Library {
         device_array: Py<PyType>,
         view: Py<PyType>,
     ) -> PyResult<Library> {
-        let (axis, selection, array, report_size) = sizes;
+        let (axis, selection, array, facts, report_size) = sizes;
         let ours = (
             size_of::<CAxis>(),
             size_of::<CSelection>(),
             size_of::<CArray>(),
+            size_of::<CFacts>(),
         );
-        if read == 0
-            || start == 0
-            || write == 0
-            || shape == 0
+        if readers.contains(&0)
             || files.contains(&0)
-            || ours != (axis, selection, array)
+            || ours != (axis, selection, array, facts)
             || report_size < size_of::<u64>()
         {
             return Err(PyImportError::new_err(
@@ -234,14 +197,8 @@ impl Library {
             ));
         }
         Ok(Library {
-            // SAFETY: by contract, the address of that function, of a library that is never unloaded.
-            read: unsafe { transmute::<usize, Read>(read) },
-            // SAFETY: as above.
-            start: unsafe { transmute::<usize, Start>(start) },
-            // SAFETY: as above.
-            write: unsafe { transmute::<usize, Write>(write) },
-            // SAFETY: as above.
-            shape: unsafe { transmute::<usize, Shape>(shape) },
+            // SAFETY: by contract, the addresses of those functions, of a library that is never unloaded.
+            readers: unsafe { ReaderFunctions::at(readers) },
             // SAFETY: as above.
             files: unsafe { FileFunctions::at(files) },
             report_size,
@@ -274,6 +231,39 @@ pub(crate) struct Destination {
 }
 
 impl Library {
+    /// Opens a reader of elements of an HDF5 type, which a `penstock_decoding` at an address may decode (0 for
+    /// none), and describes it. The caller holds HDF5's lock. Returns `None` if there can be none.
+    pub(crate) fn open_reader(
+        &self,
+        py: Python<'_>,
+        dataset: i64,
+        element: i64,
+        decoding: usize,
+    ) -> PyResult<Option<(OpenedReader, CFacts)>> {
+        let functions = self.readers;
+        let (status, handle) = py.detach(move || {
+            let mut place = std::ptr::null_mut();
+            let decoding = decoding as *const c_void;
+            // SAFETY: the place is valid; the caller keeps the decoding.
+            let status =
+                unsafe { (functions.open_decoded)(dataset, element, decoding, &raw mut place) };
+            (status, place as usize)
+        });
+        let opened = (handle != 0).then_some(OpenedReader { handle, functions });
+        if let Some(raised) = PyErr::take(py) {
+            return Err(raised); // that of a file object of Python
+        }
+        if !self.fallback.contains(&status) {
+            self.check(py, status)?;
+        }
+        let Some(opened) = opened else {
+            return Ok(None);
+        };
+        let (status, facts) = opened.describe();
+        self.check(py, status)?;
+        Ok(Some((opened, facts)))
+    }
+
     /// Reads by a `penstock_reader *`, without the GIL. Returns the report; `None` if the fallback
     /// path carries out the read.
     ///
@@ -286,7 +276,7 @@ impl Library {
     pub(crate) unsafe fn read(
         &self,
         py: Python<'_>,
-        reader: usize,
+        reader: &OpenedReader,
         selected: &Elements,
         to: &Destination,
     ) -> PyResult<Option<Report>> {
@@ -294,7 +284,7 @@ impl Library {
         let array = array_of(selected, to.address, to.element);
         let (selection, array) = (&selected.selection, &array);
         let mut report = self.empty_report();
-        let read = self.read;
+        let (read, reader) = (self.readers.read, reader.handle);
         let (stream, flags, place) = (to.stream, to.flags, report.place().expose_provenance());
         let call = move |flags: c_int| {
             // SAFETY: the structs outlive the call; the caller vouches for the destination. A
@@ -342,14 +332,15 @@ impl Library {
     pub(crate) unsafe fn write(
         &self,
         py: Python<'_>,
-        reader: usize,
+        reader: &OpenedReader,
         selected: &Elements,
         (address, element): (usize, i64),
     ) -> PyResult<Option<Report>> {
         let array = array_of(selected, address, element);
         let (selection, array) = (&selected.selection, &array);
         let mut report = self.empty_report();
-        let (write, place) = (self.write, report.place().expose_provenance());
+        let (write, reader) = (self.readers.write, reader.handle);
+        let place = report.place().expose_provenance();
         let call = move || {
             // SAFETY: the structs outlive the call; the caller vouches for the memory. The library rejects a
             // reader that is closed.
@@ -363,11 +354,16 @@ impl Library {
     }
 
     /// Returns the shape that a dataset has now. The caller holds HDF5's lock.
-    pub(crate) fn shape(&self, py: Python<'_>, reader: usize, rank: usize) -> PyResult<Vec<u64>> {
+    pub(crate) fn shape(
+        &self,
+        py: Python<'_>,
+        reader: &OpenedReader,
+        rank: usize,
+    ) -> PyResult<Vec<u64>> {
+        let (shape, reader) = (self.readers.shape, reader.handle as *mut c_void);
         let mut lengths = vec![0; rank];
-        // SAFETY: room for as many lengths as are passed; the library rejects a reader that is closed.
-        let status =
-            unsafe { (self.shape)(reader as *mut c_void, rank as c_int, lengths.as_mut_ptr()) };
+        // SAFETY: room for as many lengths as are passed.
+        let status = unsafe { shape(reader, rank as c_int, lengths.as_mut_ptr()) };
         self.check(py, status).map(|()| lengths)
     }
 
@@ -380,7 +376,7 @@ impl Library {
     pub(crate) unsafe fn start(
         &self,
         py: Python<'_>,
-        reader: usize,
+        reader: &OpenedReader,
         selected: &Elements,
         to: &Destination,
         place: usize,
@@ -388,7 +384,7 @@ impl Library {
         let (options, _kept) = self.options(py, to)?;
         let array = array_of(selected, to.address, to.element);
         let (selection, array) = (&selected.selection, &array);
-        let start = self.start;
+        let (start, reader) = (self.readers.start, reader.handle);
         let (stream, flags) = (to.stream, to.flags);
         let status = py.detach(move || {
             // SAFETY: the structs outlive the call; the caller vouches for the destination and the

@@ -247,7 +247,7 @@ impl Library {
         let mut is_idle = 0;
         // SAFETY: the stream is one of a live library, and the place is valid.
         let status = unsafe {
-            (self.files.query_stream)(
+            (self.files.stream_query)(
                 stream.device,
                 stream.handle as *mut c_void,
                 &raw mut is_idle,

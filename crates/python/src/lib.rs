@@ -36,7 +36,7 @@ mod _core {
     #[pymodule_export]
     use crate::index::{Elements, elements};
     #[pymodule_export]
-    use crate::reader::Reader;
+    use crate::reader::{Reader, Typed};
     #[pymodule_export]
     use crate::report::Report;
     #[pymodule_export]

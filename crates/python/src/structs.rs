@@ -83,3 +83,51 @@ pub(crate) struct CArray {
     pub(crate) strides: usize,
     pub(crate) decoding: usize,
 }
+
+/// `penstock_reader_facts`
+#[repr(C)]
+pub(crate) struct CFacts {
+    struct_size: usize,
+    ways: i32,
+    pub(crate) rank: i32,
+    number: i32,
+    order: i32,
+    size: u64,
+    shape: [u64; 32],
+}
+
+impl CFacts {
+    /// Returns whether HDF5 may read.
+    pub(crate) fn may_call_hdf5(&self) -> bool {
+        self.ways & 2 != 0
+    }
+
+    /// Returns the shape of a dataset that cannot change.
+    pub(crate) fn fixed_shape(&self) -> Option<&[u64]> {
+        (self.ways & 1 != 0).then(|| &self.shape[..self.rank as usize])
+    }
+
+    /// Returns NumPy's name of the number in the file that each element is, such as `<f4`.
+    pub(crate) fn number(&self) -> Option<String> {
+        let letter = match (u8::try_from(self.number).ok()?, self.size) {
+            (letter @ (b'i' | b'u'), 1 | 2 | 4 | 8) | (letter @ b'f', 2 | 4 | 8) => letter,
+            _ => return None,
+        };
+        let order = if self.order == 0 { '<' } else { '>' };
+        Some(format!("{order}{}{}", char::from(letter), self.size))
+    }
+}
+
+impl Default for CFacts {
+    fn default() -> CFacts {
+        CFacts {
+            struct_size: size_of::<CFacts>(),
+            ways: 0,
+            rank: 0,
+            number: 0,
+            order: 0,
+            size: 0,
+            shape: [0; 32],
+        }
+    }
+}

@@ -139,10 +139,10 @@ def open_readonly(group: Any, name: str) -> Any | None:
     """
     import h5py
 
-    if not name.isascii() or not hasattr(group, "_lapl"):
+    if not name.isascii():
         return None
     with lock():
-        return h5py.h5o.open(group.id, name.encode(), lapl=group._lapl)
+        return h5py.h5o.open(group.id, name.encode(), lapl=getattr(group, "_lapl", None))
 
 
 def check_dataset(dataset: Any) -> None:

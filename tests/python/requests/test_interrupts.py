@@ -19,13 +19,13 @@ import pytest
 from h5py._objects import phil
 
 import penstock as ps
-from penstock import request, text_file, transfer
-from penstock._native import lib
+from penstock import native_calls, request, text_file, transfer
+from penstock._native import ffi, lib
 from penstock.dist.mpi import parts
 from penstock.dist.place import Place
 from penstock.dist.storage import Storage
 from penstock.files import READ, NativeFile
-from penstock.hdf5 import dataset_reader, native_reader, small, submit
+from penstock.hdf5 import dataset_reader, small, submit
 
 PACKAGE = str(Path(ps.__file__).parent)
 RUNNING = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)
@@ -269,26 +269,31 @@ class Opened:
         self.interrupter = interrupter
         self.readers: list[Any] = []
         self.first = 0
+        kind = "int(penstock_hid, penstock_hid, penstock_decoding *, penstock_reader **)"
+        self.penstock_reader_open_decoded = ffi.callback(kind, self._open)
 
     def __getattr__(self, name: str) -> Any:
-        function = getattr(lib, name)
-        if name != "penstock_reader_open_decoded":
-            return function
+        return getattr(lib, name)
 
-        def open_reader(dataset: int, kind: int, decoding: Any, place: Any) -> int:
-            self.first = self.interrupter.seen
-            status: int = function(dataset, kind, decoding, place)
-            self.readers.append(place[0])
-            return status
+    def _open(self, dataset: int, kind: int, decoding: Any, place: Any) -> int:
+        self.first = self.interrupter.seen
+        status: int = lib.penstock_reader_open_decoded(dataset, kind, decoding, place)
+        self.readers.append(place[0])
+        return status
 
-        return open_reader
+
+@pytest.fixture
+def opened(monkeypatch):
+    made = Opened(Interrupter())
+    monkeypatch.setattr(native_calls, "lib", made)
+    native_calls.library.cache_clear()
+    yield made
+    native_calls.library.cache_clear()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_no_reader_is_left_wherever_its_opening_is_interrupted(tmp_path, monkeypatch):
-    interrupter = Interrupter()
-    opened = Opened(interrupter)
-    monkeypatch.setattr(native_reader, "lib", opened)
+def test_no_reader_is_left_wherever_its_opening_is_interrupted(tmp_path, opened):
+    interrupter = opened.interrupter
     with h5py.File(tmp_path / "f.h5", "w") as file:
         file["x"] = np.arange(64)
 

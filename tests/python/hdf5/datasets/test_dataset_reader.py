@@ -325,7 +325,7 @@ def test_a_small_dataset_that_is_named_is_read_without_a_native_reader(path, mon
     def opened(*_):
         raise AssertionError("a reader was opened for one read")
 
-    monkeypatch.setattr("penstock.hdf5.native_reader.NativeReader.of", opened)
+    monkeypatch.setattr(DatasetReader, "_open", opened)
     np.testing.assert_array_equal(ps.read(f"{path}:x", 3), values()[3])
 
 
@@ -380,7 +380,7 @@ def test_a_reader_is_opened_anew_after_another_handle_was_closed(path):
         reader = DatasetReader.of(dataset.h5py)._native
         assert not reader.is_forgotten()
         np.testing.assert_array_equal(dataset.read_async(4).wait(), values()[4])
-        assert reader._readers
+        assert DatasetReader.of(dataset.h5py)._native is reader
 
 
 class Spying:
