@@ -559,6 +559,9 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * stream waits for a request, or that HDF5 may leave elements as they are and PENSTOCK_ZERO_HOLES is not given. After a
  * failure of HDF5, an unknown part of the memory has changed.
  *
+ * With PENSTOCK_FILE_IS_OPEN, a flag of penstock_reader_read alone, the caller vouches that HDF5 has not closed the
+ * file, for which the call otherwise asks the system.
+ *
  * penstock_reader_write has HDF5 write the elements of a small part of a dataset from dense host memory, of the type
  * of the array, which is `type`. The caller holds HDF5's lock and has the dataset and `type` open. PENSTOCK_PENDING
  * means that the write is for penstock_dataset_write_selected: it is not small, it has to be durable, or Penstock
@@ -594,6 +597,7 @@ typedef struct penstock_reader_facts {
 } penstock_reader_facts;
 #define PENSTOCK_ONLY_CACHED 8
 #define PENSTOCK_MAY_CALL_HDF5 32
+#define PENSTOCK_FILE_IS_OPEN 64
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
 /* The same for elements that are decoded, unless `decoding`, which is copied, is NULL. */
 PENSTOCK_API int penstock_reader_open_decoded(penstock_hid dataset, penstock_hid type,

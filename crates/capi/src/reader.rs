@@ -32,6 +32,7 @@ pub(crate) enum CReader {}
 /// Flags of `penstock_reader_read`.
 const ONLY_CACHED: c_int = 8;
 const MAY_CALL_HDF5: c_int = 32;
+const FILE_IS_OPEN: c_int = 64;
 
 static READERS: Table<Reader> = Table::new("reader");
 
@@ -85,7 +86,11 @@ unsafe extern "C" fn penstock_reader_read(
         if only_cached && !reader.has_open_file() {
             return Ok(PENDING);
         }
-        let submit = (options, stream, flags & !(ONLY_CACHED | MAY_CALL_HDF5));
+        if flags & FILE_IS_OPEN == 0 {
+            reader.check_open()?;
+        }
+        let own = ONLY_CACHED | MAY_CALL_HDF5 | FILE_IS_OPEN;
+        let submit = (options, stream, flags & !own);
         let Some(read) = PartArguments::check(&reader, selection, array, submit)? else {
             return Ok(PENDING);
         };
@@ -187,6 +192,7 @@ unsafe extern "C" fn penstock_reader_write(
         refuse_fork()?;
         check_size(report)?;
         let reader = READERS.get(reader)?;
+        reader.check_open()?;
         let submit = (std::ptr::null(), std::ptr::null_mut(), 0);
         let Some(write) = PartArguments::check(&reader, selection, array, submit)? else {
             return Ok(PENDING);
@@ -241,6 +247,7 @@ unsafe extern "C" fn penstock_reader_start(
             return Ok(PENDING);
         }
         let reader = READERS.get(reader)?;
+        reader.check_open()?;
         let submit = (options, stream, flags);
         let Some(read) = PartArguments::check(&reader, selection, array, submit)? else {
             return Ok(PENDING);
@@ -289,7 +296,6 @@ impl PartArguments<'_> {
     ) -> Result<Option<PartArguments<'a>>> {
         // SAFETY: by contract of this function.
         unsafe {
-            reader.check_open()?;
             let array = array_of(array)?;
             let mut is_unknown = false;
             let of_points = |rank, points: &[u64]| match reader.fixed_shape() {

@@ -39,6 +39,9 @@ const ONLY_CACHED: c_int = 8;
 /// `PENSTOCK_MAY_CALL_HDF5`
 pub(crate) const MAY_CALL_HDF5: c_int = 32;
 
+/// `PENSTOCK_FILE_IS_OPEN`
+const FILE_IS_OPEN: c_int = 64;
+
 /// Declares functions of the C API, which are found at addresses.
 macro_rules! functions {
     ($(#[$about:meta])* $name:ident { $($function:ident: ($($argument:ty),*) $(-> $result:ty)?;)* }) => {
@@ -271,8 +274,8 @@ impl Library {
     /// The error of the library.
     ///
     /// # Safety
-    /// The destination has room for the selected elements, and no other code uses it until the call
-    /// returns.
+    /// The file is open. The destination has room for the selected elements, and no other code uses it until the
+    /// call returns.
     pub(crate) unsafe fn read(
         &self,
         py: Python<'_>,
@@ -285,7 +288,8 @@ impl Library {
         let (selection, array) = (&selected.selection, &array);
         let mut report = self.empty_report();
         let (read, reader) = (self.readers.read, reader.handle);
-        let (stream, flags, place) = (to.stream, to.flags, report.place().expose_provenance());
+        let (stream, flags) = (to.stream, to.flags | FILE_IS_OPEN);
+        let place = report.place().expose_provenance();
         let call = move |flags: c_int| {
             // SAFETY: the structs outlive the call; the caller vouches for the destination. A
             // reader is not an address, and the library rejects one that is closed.

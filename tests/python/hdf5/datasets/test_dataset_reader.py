@@ -704,7 +704,7 @@ def test_a_read_of_cached_bytes_alone_waits_for_no_medium(tmp_path):
 def test_a_flag_of_a_native_reader_that_does_not_exist_is_an_error(path):
     with h5py.File(path) as file:
         reader = Native(file)
-        assert reader.read(lib.PENSTOCK_MAY_CALL_HDF5 << 1) == lib.PENSTOCK_ERR_INVALID
+        assert reader.read(lib.PENSTOCK_FILE_IS_OPEN << 1) == lib.PENSTOCK_ERR_INVALID
 
 
 def test_a_file_that_is_closed_can_be_opened_for_writing_and_stays_open_nowhere(path):
