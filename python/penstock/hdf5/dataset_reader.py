@@ -21,7 +21,7 @@ from penstock._core import Reader, Typed, elements
 from penstock._native import CData, address, ffi, lib
 from penstock._options import OptionKeys, current, resolve
 from penstock.device_array import DeviceArray, element_of
-from penstock.dtypes import ElementType, element_type, numpy_dtype
+from penstock.dtypes import ElementType, element_type
 from penstock.hdf5 import dropped, small
 from penstock.hdf5.cf import Decoding, decoding_of
 from penstock.hdf5.conversions import Conversions, InMemory, OnlyH5pyError, is_equal_to_equals
@@ -57,6 +57,8 @@ class DatasetReader:
         self._native: Any = native
         """The native reader; ``None`` if it lacks such elements, ``_UNKNOWN`` before the first."""
         self._by_h5py: H5pyReader | None = None
+        self._is_for_h5py = True
+        """Whether h5py does small transfers of the elements if there is no native reader."""
         self.conversions = Conversions(identifier, how)
         self._is_writable: bool | None = None
         self._attributes: tuple[Decoding | None] | None = None
@@ -131,7 +133,8 @@ class DatasetReader:
         if native is _UNKNOWN:
             native = self._open(dataset)
         if native is None:
-            if self.how is not None or dtype is not None or not small.LIMIT:
+            is_plain = self.how is None and dtype is None and self._is_for_h5py
+            if not is_plain or not small.LIMIT:
                 return None, False
             return self._h5py_reader(dataset).read(dataset, selection)
         while True:
@@ -244,7 +247,7 @@ class DatasetReader:
             array = _values_of(native, array)
             if array is None:
                 return False
-        elif not self.is_writable(dataset):
+        elif not self._is_for_h5py or not self.is_writable(dataset):
             return False
         with lock():
             is_written = True
@@ -332,6 +335,7 @@ class DatasetReader:
                     pass
                 else:
                     made = Reader.open(*where, self._in_memory(memory))
+                self._is_for_h5py = made is not None  # HDF5 may lack a filter
             self._native = made
         return made
 
