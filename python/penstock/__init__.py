@@ -31,7 +31,6 @@ from penstock.errors import (
     WaitTimeout,
 )
 from penstock.gpu import init
-from penstock.hdf5.columns import read_columns
 from penstock.hdf5.many import read_many
 from penstock.hdf5.reading import read, read_async
 from penstock.hdf5.registration import register_with_others as _register_with_others
@@ -41,6 +40,7 @@ from penstock.paths import cmake_dir, include_dir, library, plugin_dir
 from penstock.pieces import load_many, load_many_async
 from penstock.report import Report, last_report
 from penstock.request import Request
+from penstock.tables.columns import read_columns
 from penstock.transfer import load, load_async, save, save_async
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -13,8 +13,10 @@ from penstock._native import CData
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import InvalidError
 from penstock.hdf5 import memory_types
-from penstock.hdf5.cf import Decoding
 from penstock.hdf5.selection import field_dtype
+
+if TYPE_CHECKING:
+    from penstock.hdf5.cf import Decoding
 
 
 class OnlyH5pyError(Exception):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.hdf5 import columns as module
+from penstock.tables import columns as module
 
 RECORD = np.dtype(
     [

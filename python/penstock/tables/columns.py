@@ -18,7 +18,6 @@ from penstock._options import OptionKeys
 from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
 from penstock.errors import IncompatibleError, InvalidError
-from penstock.hdf5 import times
 from penstock.hdf5.blocks import blocks
 from penstock.hdf5.many import read_many, start_into
 from penstock.hdf5.memory_types import with_formats
@@ -33,6 +32,7 @@ from penstock.placement import (
     parse_device,
     place_changed,
 )
+from penstock.tables import times
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

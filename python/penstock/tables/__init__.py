@@ -1,0 +1,1 @@
+"""Tables of HDF5 files, read by column."""
