@@ -145,7 +145,12 @@ def parse_device(device: Device) -> int | None:
             return ordinal_of(device)
         if type(device).__module__.startswith("cupy"):
             return int(device.id)
-    name, _, ordinal = str(device).partition(":")
+    return _parsed(str(device))
+
+
+@cache
+def _parsed(device: str) -> int | None:
+    name, _, ordinal = device.partition(":")
     if name == "cpu":
         return HOST
     if name in ("cuda", "gpu") and (not ordinal or (ordinal.isdecimal() and len(ordinal) < 10)):
@@ -212,6 +217,7 @@ def jax_dtype(dtype: ElementType) -> np.dtype[Any]:
     return dtype.numpy
 
 
+@cache
 def torch_dtype(torch: Any, dtype: ElementType) -> Any:
     """Return torch's data type of an element."""
     found = getattr(torch, dtype.name, None)

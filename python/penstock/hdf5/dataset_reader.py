@@ -60,6 +60,8 @@ class DatasetReader:
         self._is_for_h5py = True
         """Whether h5py does small transfers of the elements if there is no native reader."""
         self.conversions = Conversions(identifier, how)
+        self._on_gpu: ElementType | None = None
+        """The type of elements in a new array of a GPU."""
         self._is_writable: bool | None = None
         self._attributes: tuple[Decoding | None] | None = None
         """The decoding by the attributes, if they cannot change."""
@@ -371,7 +373,9 @@ class DatasetReader:
             return None if kind is None else make(shape, kind)
         if native.shape is None and math.prod(shape) * stored.itemsize > small.DECODED:
             return None  # HDF5 reads no more into a GPU
-        wanted = element_type(stored.newbyteorder("=") if dtype is None else dtype)
+        if self._on_gpu is None:
+            self._on_gpu = element_type(stored.newbyteorder("="))
+        wanted = self._on_gpu if dtype is None else element_type(dtype)
         return allocate(shape, wanted, device, stream)
 
     def _fill(
