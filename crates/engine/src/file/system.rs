@@ -86,6 +86,11 @@ impl FileSystem {
         }
     }
 
+    /// Whether the file of a descriptor lies in memory.
+    pub(super) fn has_no_medium(fd: RawFd) -> bool {
+        matches!(name_of(FileSystem::magic_of(fd)), "tmpfs" | "ramfs")
+    }
+
     pub(super) fn magic_of(fd: RawFd) -> u64 {
         // SAFETY: statfs is plain data, for which all zero bytes are a valid value.
         let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
