@@ -36,7 +36,6 @@ from penstock.dist.storage import Storage, put_in_place, temporary_path
 from penstock.errors import Error, IncompatibleError, InvalidError, IOFailure
 from penstock.files import WRITE, NativeFile, Path, encode, path_of_new
 from penstock.hdf5 import reading
-from penstock.hdf5.submit import SubmitOptions
 
 try:
     import legate.core
@@ -287,12 +286,9 @@ def _read_tile(context: TaskContext, tile: OutputStore, plan: bytes) -> None:
     )
     try:
         with penstock.File(source.path) as file:
-            reading.read_described(
-                file[source.dataset],
-                slab,
-                reading.Target(_memory(tile, source.dtype, len(source.shape)), is_new=True),
-                SubmitOptions.of(context.task_stream, source.options),
-            )
+            out = _memory(tile, source.dtype, len(source.shape))
+            how = None, None, context.task_stream, source.options  # neither device nor type
+            reading.read_placed(file[source.dataset], None, slab, out, *how, is_new=True)
     except Error:
         raise
     except Exception as error:

@@ -127,7 +127,7 @@ class Dataset(Object, h5py.Dataset):  # type: ignore[misc]
         found, is_filled = reader.read(self, selection)
         if is_filled:
             return found
-        return reading.read_new(self, selection, found)
+        return reading.read_new(self, reader, selection, found)
 
     def __setitem__(self, selection: Any, array: Any) -> None:
         """Write selected elements from an array in any memory: see :func:`penstock.write`."""

@@ -130,7 +130,7 @@ def read_placed(
     if found is not None:  # another way fills it
         out, device, dtype, is_new = found, None, None, True
     target = Target(out, device, dtype, is_new)
-    return read_described(dataset, selection, target, SubmitOptions.of(stream, options), reader)
+    return _read(dataset, reader, selection, target, SubmitOptions.of(stream, options))
 
 
 class Target(NamedTuple):
@@ -146,22 +146,17 @@ class Target(NamedTuple):
     """Whether ``out`` is new, too, so that the caller must not see its old elements."""
 
 
-def read_new(dataset: Any, selection: Any, out: Any) -> Any:
+def read_new(dataset: Any, reader: DatasetReader, selection: Any, out: Any) -> Any:
     """Read to host memory: into a new array, which may be made already."""
     target = Target(out, is_new=out is not None)
-    return read_described(dataset, selection, target, SubmitOptions.of(None, {}))
+    return _read(dataset, reader, selection, target, SubmitOptions.of(None, {}))
 
 
-def read_described(
-    dataset: Any,
-    selection: Any,
-    target: Target,
-    call: SubmitOptions,
-    reader: DatasetReader | None = None,
+def _read(
+    dataset: Any, reader: DatasetReader, selection: Any, target: Target, call: SubmitOptions
 ) -> Any:
     """Do what :func:`read` does for an ``h5py.Dataset``, whatever its type, selection and size."""
     check_dataset(dataset)
-    reader = reader or DatasetReader.of(dataset)
     # No other access can change a file that is open for writing meanwhile.
     with lock() if reader.is_writable(dataset) else _NO_LOCK:
         reading = _start(dataset, reader, selection, target, call, blocking=True)
@@ -226,19 +221,8 @@ def start(
             return made
         if array is not out:
             target = Target(array, is_new=True)
-    return start_described(dataset, selection, target, SubmitOptions.of(stream, options), reader)
-
-
-def start_described(
-    dataset: Any,
-    selection: Any,
-    target: Target,
-    call: SubmitOptions,
-    reader: DatasetReader | None = None,
-) -> Request[Any]:
-    """Start what :func:`read_described` does."""
+    call = SubmitOptions.of(stream, options)
     check_dataset(dataset)
-    reader = reader or DatasetReader.of(dataset)
     with lock():
         reading = _start(dataset, reader, selection, target, call, blocking=False)
     if reading.view is not None:

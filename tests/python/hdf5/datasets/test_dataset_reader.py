@@ -219,7 +219,7 @@ def test_a_gpu_may_be_named_in_any_way_for_a_small_read(path, monkeypatch, where
     def not_small(*_, **__):
         raise AssertionError("a small read took the way of large ones")
 
-    monkeypatch.setattr("penstock.hdf5.dataset.reading.read_described", not_small)
+    monkeypatch.setattr("penstock.hdf5.reading._start", not_small)
     with ps.File(path) as file:
         found = file["x"].read(np.s_[1:3], **where)
     np.testing.assert_array_equal(found.numpy(), values()[1:3])
@@ -231,8 +231,7 @@ def test_a_dataset_of_h5py_is_read_as_quickly_as_ours(path, monkeypatch):
     def not_small(*_, **__):
         raise AssertionError("a small read took the way of large ones")
 
-    for name in ("read_described", "start_described"):
-        monkeypatch.setattr(f"penstock.hdf5.reading.{name}", not_small)
+    monkeypatch.setattr("penstock.hdf5.reading._start", not_small)
     with h5py.File(path) as file:
         found = ps.read(file["x"], np.s_[1:3], device="cuda")
         np.testing.assert_array_equal(found.numpy(), values()[1:3])

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.hdf5 import reading, writing
+from penstock.hdf5.dataset_reader import DatasetReader
 from penstock.hdf5.many import start_into
 from penstock.hdf5.selection import Runs
-from penstock.hdf5.submit import SubmitOptions
 
 COUNT = 1000
 KINDS = [
@@ -71,8 +71,8 @@ def test_runs_follow_one_another_in_the_array(
     start_into([dataset], [(given_runs,)], [found], {}).wait()
     assert found.tolist() == wanted
     found[:] = -1
-    call = SubmitOptions.of(None, {})
-    reading.start_described(dataset, given_runs, reading.Target(found), call).wait()
+    by = DatasetReader.once(dataset)  # which takes no runs itself
+    reading.start(dataset, by, given_runs, found, None, None, None, {}).wait()
     assert found.tolist() == wanted
 
 

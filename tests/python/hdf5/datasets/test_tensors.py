@@ -32,8 +32,7 @@ def quick_only(monkeypatch):
     def not_small(*_, **__):
         raise AssertionError("a small read took the way of large ones")
 
-    for name in ("read_described", "start_described"):
-        monkeypatch.setattr(f"penstock.hdf5.reading.{name}", not_small)
+    monkeypatch.setattr("penstock.hdf5.reading._start", not_small)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -226,12 +225,12 @@ else:  # that of another package
 def not_small(*_, **__):
     raise AssertionError("a small read took the way of large ones")
 
-described, reading.read_described = reading.read_described, not_small
+slow, reading._start = reading._start, not_small
 with ps.File(path) as file:
     out = torch.zeros(200, device=device)
     file["x"].read(3, out=out)
     assert np.array_equal(out.cpu().numpy(), file["x"][3])
-    reading.read_described = described
+    reading._start = slow
     try:
         file["x"].read(3, out=out.requires_grad_())
     except ps.InvalidError:
