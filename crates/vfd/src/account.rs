@@ -15,7 +15,6 @@ use penstock_engine::Recover;
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::{PATHS, Path, Report};
 use penstock_sys::environment;
-use penstock_vfd_modes as modes;
 use serde_json::{Map, Value, json};
 
 use crate::sieve::Joined;
@@ -150,23 +149,6 @@ impl Account {
         if !report.note.is_empty() {
             self.note(&report.note);
         }
-    }
-
-    /// Counts one call of a comparison mode.
-    pub(crate) fn moved_by_mode(
-        &self,
-        operation: Operation,
-        way: modes::Way<'_>,
-        bytes: u64,
-        since: Instant,
-    ) {
-        let way = match way {
-            modes::Way::Buffer(modes::Kind::Pageable) => Way::Pageable,
-            modes::Way::Buffer(modes::Kind::Pinned) => Way::Pinned,
-            modes::Way::Host => Way::By(Path::HostBuffered),
-            modes::Way::Engine(report) => return self.moved_by_engine(operation, report, since),
-        };
-        self.moved(operation, way, bytes, since);
     }
 
     /// Counts one copy to or from GPU memory. Copies within host memory are not counted: HDF5

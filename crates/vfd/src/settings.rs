@@ -4,29 +4,22 @@
 use penstock_engine::error::{Error, Result};
 use penstock_engine::options::{Options, parse_size};
 use penstock_engine::options_without_engine;
-use penstock_vfd_modes::{MODES, Mode};
 
-/// Value of the option `mode` with which the engine moves raw data.
-const AUTO: &str = "auto";
+use crate::modes::{MODES, Mode};
 
-fn parse_mode(value: &str) -> Result<Option<&'static dyn Mode>> {
-    if value == AUTO {
-        return Ok(None);
-    }
-    penstock_vfd_modes::find(value).map(Some).ok_or_else(|| {
-        let names: Vec<&str> = MODES.iter().map(|mode| mode.name()).collect();
-        let names = names.join(", ");
-        Error::invalid(format!(
-            "option mode must be one of {AUTO}, {names}, not {value:?}"
-        ))
+fn parse_mode(value: &str) -> Result<Mode> {
+    let found = MODES.iter().find(|(name, _)| *name == value);
+    found.map(|(_, mode)| *mode).ok_or_else(|| {
+        let names = MODES.map(|(name, _)| name).join(", ");
+        Error::invalid(format!("option mode must be one of {names}, not {value:?}"))
     })
 }
 
 /// The contents of an option string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The comparison mode that moves raw data in GPU memory; `None` for the engine.
-    pub mode: Option<&'static dyn Mode>,
+    /// What moves raw data in GPU memory.
+    pub(crate) mode: Mode,
     /// Options of the engine for each transfer.
     pub options: Options,
     /// Number of storage targets for a new file, on file systems with striping.
@@ -59,7 +52,8 @@ impl Settings {
 
     /// Returns the value of the option `mode` that selects the mode.
     pub fn mode_name(&self) -> &'static str {
-        self.mode.map_or(AUTO, |mode| mode.name())
+        let found = MODES.iter().find(|(_, mode)| *mode == self.mode);
+        found.map_or("", |(name, _)| name)
     }
 
     /// Returns the settings, completed from those of the process and its environment.
@@ -126,7 +120,7 @@ mod tests {
 
     #[test]
     fn each_mode_parses_from_its_own_name() {
-        for name in MODES.iter().map(|mode| mode.name()).chain([AUTO]) {
+        for name in MODES.map(|(name, _)| name) {
             let settings = Settings::parse(&format!("mode={name}")).unwrap();
             assert_eq!(settings.mode_name(), name);
         }
