@@ -2,18 +2,10 @@
 //! files.
 
 use penstock_engine::error::{Error, Result};
-use penstock_engine::options::{Options, parse_size};
+use penstock_engine::options::{Options, name_of, parse_size, word};
 use penstock_engine::options_without_engine;
 
 use crate::modes::{MODES, Mode};
-
-fn parse_mode(value: &str) -> Result<Mode> {
-    let found = MODES.iter().find(|(name, _)| *name == value);
-    found.map(|(_, mode)| *mode).ok_or_else(|| {
-        let names = MODES.map(|(name, _)| name).join(", ");
-        Error::invalid(format!("option mode must be one of {names}, not {value:?}"))
-    })
-}
 
 /// The contents of an option string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +30,7 @@ impl Settings {
         let mut settings = Settings::default();
         let mut others = |key: &str, value: &str| {
             match key {
-                "mode" => settings.mode = parse_mode(value)?,
+                "mode" => settings.mode = word(key, value, &MODES)?,
                 "stripe_count" => settings.stripe_count = Some(stripe_count(value)?),
                 "stripe_size" => settings.stripe_size = Some(stripe_size(value)?),
                 _ => return Ok(false),
@@ -52,8 +44,7 @@ impl Settings {
 
     /// Returns the value of the option `mode` that selects the mode.
     pub fn mode_name(&self) -> &'static str {
-        let found = MODES.iter().find(|(_, mode)| *mode == self.mode);
-        found.map_or("", |(name, _)| name)
+        name_of(self.mode, &MODES)
     }
 
     /// Returns the settings, completed from those of the process and its environment.
