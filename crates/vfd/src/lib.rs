@@ -1,7 +1,7 @@
 //! The virtual file driver "penstock": HDF5 files whose raw data may be in GPU memory.
 //!
 //! HDF5 calls the callbacks with ranges of the file. One system call moves HDF5's own data. The
-//! engine moves raw data in GPU memory; for comparison, one of the [modes] that programs use without the
+//! engine moves raw data in GPU memory; for comparison, one of the `modes` that programs use without the
 //! engine can do so. `docs/how-to/hdf5-driver.md` lists for which cases of
 //! `H5Dread` and `H5Dwrite` the driver receives the GPU pointer, and in which HDF5 accesses the
 //! data with the CPU first.
