@@ -18,8 +18,7 @@ ALLOWED = {
     "codec": {"sys"},
     "array": {"codec", "engine", "sys"},
     "hdf5": {"array", "codec", "engine", "sys"},
-    "vfd-modes": {"engine"},
-    "vfd": {"vfd-modes", "hdf5", "engine", "sys"},
+    "vfd": {"hdf5", "engine", "sys"},
     "vol": {"hdf5", "array", "engine", "sys"},
     "capi": {"vfd", "vol", "hdf5", "array", "codec", "engine", "sys"},
     "python": set[str](),
@@ -53,8 +52,6 @@ def test_a_crate_takes_only_those_below_it(crate):
     [
         ("array", r"hdf5|\bH5|\bhid_t\b"),
         ("hdf5", r"penstock_vfd|penstock_vol|\bvfd::|\bvol::"),
-        # The driver knows of comparison modes only the trait.
-        ("vfd", r"sec2|posix_?mt|\bgds\b|bounce"),
     ],
 )
 def test_a_crate_does_not_name_what_it_must_not_know(crate, foreign):

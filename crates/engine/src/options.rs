@@ -279,7 +279,7 @@ pub(crate) const DECODERS: [(&str, Decoder); 3] = [
 ];
 
 /// The word of a value; "auto" for a value without a word.
-pub(crate) fn name_of<T: Copy + PartialEq>(value: T, words: &[(&'static str, T)]) -> &'static str {
+pub fn name_of<T: Copy + PartialEq>(value: T, words: &[(&'static str, T)]) -> &'static str {
     words
         .iter()
         .find(|(_, meaning)| *meaning == value)
@@ -308,18 +308,19 @@ fn number(key: &str, value: &str) -> Result<u32> {
     })
 }
 
-fn word<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T> {
-    words
-        .iter()
-        .find(|(name, _)| *name == value)
-        .map(|(_, meaning)| *meaning)
-        .ok_or_else(|| {
-            let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
-            Error::invalid(format!(
-                "option {key} must be one of {}, not {value:?}",
-                names.join(", ")
-            ))
-        })
+/// The meaning of the value of a key.
+///
+/// # Errors
+/// [`Kind::Invalid`](crate::error::Kind::Invalid) for a value that is none of the words.
+pub fn word<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T> {
+    let found = words.iter().find(|(name, _)| *name == value);
+    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+        let names = names.join(", ");
+        Error::invalid(format!(
+            "option {key} must be one of {names}, not {value:?}"
+        ))
+    })
 }
 
 /// Reads the value of a key by [`size::parse`].

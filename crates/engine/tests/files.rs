@@ -7,11 +7,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path as FilePath;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::scene::{MAPPED, nth};
+use common::scene::{MAPPED, OF_USER, nth, run_case_on_mounted};
 use common::stream::CallerStream;
 use common::ways::{assert_reads, ways};
 use common::{Extras, Place, Sandbox, open, options, pattern, plain, process, repetitions};
@@ -325,25 +324,7 @@ fn processes_that_write_rows_of_one_local_file_have_a_worker_each() {
 fn on_mounted(mount: &str) {
     let sandbox = Sandbox::new();
     let folder = sandbox.path("mounted");
-    std::fs::create_dir(&folder).unwrap();
-    let script = format!("{{ {mount}; }} || {{ echo no mount; exit 1; }}; exec \"$@\"");
-    let mut command = Command::new("unshare");
-    command
-        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
-        .arg(&folder)
-        .arg(std::env::current_exe().unwrap())
-        .args(process::case_arguments("files_of_a_mounted_folder"))
-        .env("PENSTOCK_TEST_DIR", &folder);
-    if Command::new("unshare").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: there is no unshare(1)");
-        return;
-    }
-    let (passed, text) = process::run(command);
-    if text.contains("no mount") || text.contains("unshare: ") {
-        eprintln!("SKIPPED: may not mount it: {text}");
-        return;
-    }
-    assert!(passed, "{text}");
+    run_case_on_mounted("files_of_a_mounted_folder", &folder, &OF_USER, mount);
 }
 
 #[test]

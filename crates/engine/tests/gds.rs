@@ -8,6 +8,7 @@ mod common;
 use std::path::Path as FilePath;
 use std::process::Command;
 
+use common::scene::limit_file_size;
 use common::{Memory, Place, Sandbox, open, pattern, plain};
 use penstock_engine::Extent;
 use penstock_engine::allocate;
@@ -384,15 +385,7 @@ fn a_write_beyond_the_limit() {
     let sandbox = Sandbox::new();
     let file = sandbox.file("limit.bin", b"old");
     let memory = Place::Device.memory(3 << 20, 0);
-    let limit = libc::rlimit {
-        rlim_cur: 1 << 20,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: changes this process only, which runs nothing else.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-    }
+    limit_file_size(1 << 20);
     for direct in ["no", "yes"] {
         let set = options(&format!("route=gds;threads=1;direct={direct}"));
         let pieces = [(0, 3 << 20, 0)];

@@ -10,7 +10,7 @@ use common::scene::*;
 use common::standin::standin;
 use common::{Place, Sandbox, eventually, options, pattern};
 use penstock_engine::allocate;
-use penstock_engine::error::Kind;
+use penstock_engine::error::{Error, Kind};
 use penstock_engine::file::position::Operation;
 use penstock_engine::gpu::{Direction, OwnContext};
 use penstock_engine::memory::Memory;
@@ -128,31 +128,39 @@ fn memory_that_runs_out_while_pages_are_pinned_is_an_error() {
     scene.works();
 }
 
-#[test]
-fn a_copy_that_the_driver_refuses_is_an_error_and_the_next_request_works() {
+/// Makes each of the calls fail in transfers of each kind. The error has this code of the driver, and the
+/// next request works.
+fn check_failing_copies(calls: &[&str], code: i32, check: impl Fn(&Error, Way)) {
     let _alone = alone();
     let Some(standin) = standin() else { return };
     for operation in BOTH {
         for way in gpu_ways(operation) {
-            let scene = Scene::new(way, operation);
-            scene.works();
-            for call in ["copy:1", "copy:4", "copy:9+", "record:2", "synchronize:1"] {
+            for call in calls {
+                let scene = Scene::new(way, operation);
+                scene.works();
                 // Only io_uring's and the threads' slots are marked by events.
                 if way.text == MAPPED && call.starts_with("record") {
                     continue;
                 }
-                let before = scene.sandbox.path("scene.bin");
+                let path = scene.sandbox.path("scene.bin");
                 let error = {
                     let _failing = standin.fail(call);
                     scene.transfer(SETTINGS, None).unwrap_err()
                 };
                 assert_eq!(error.kind(), Kind::Gpu, "{way:?} {call}: {error}");
-                assert_eq!(error.gpu_code(), 999, "{way:?} {call}: {error}");
-                assert_eq!(error.path(), Some(&*before), "{way:?} {call}: {error}");
+                assert_eq!(error.gpu_code(), code, "{way:?} {call}: {error}");
+                assert_eq!(error.path(), Some(&*path), "{way:?} {call}: {error}");
+                check(&error, way);
                 scene.works();
             }
         }
     }
+}
+
+#[test]
+fn a_copy_that_the_driver_refuses_is_an_error_and_the_next_request_works() {
+    let calls = ["copy:1", "copy:4", "copy:9+", "record:2", "synchronize:1"];
+    check_failing_copies(&calls, 999, |_, _| {});
 }
 
 #[test]
@@ -213,26 +221,12 @@ fn after_a_refused_copy_nothing_touches_device_memory_any_more() {
 
 #[test]
 fn a_copy_that_fails_on_the_gpu_is_an_error_and_never_a_hang() {
-    let _alone = alone();
-    let Some(standin) = standin() else { return };
-    for operation in BOTH {
-        for way in gpu_ways(operation) {
-            for call in ["copyexec:1", "copyexec:6", "copyexec:2+"] {
-                let scene = Scene::new(way, operation);
-                scene.works();
-                let error = {
-                    let _failing = standin.fail(call);
-                    scene.transfer(SETTINGS, None).unwrap_err()
-                };
-                assert_eq!(error.kind(), Kind::Gpu, "{way:?} {call}: {error}");
-                assert_eq!(error.gpu_code(), 700, "{way:?} {call}: {error}");
-                assert!(error.remedy_text().contains("compute-sanitizer"), "{error}");
-                // One for each worker, of those that found nothing to do.
-                assert!(standin.alive().streams <= 4, "{way:?}");
-                scene.works();
-            }
-        }
-    }
+    let calls = ["copyexec:1", "copyexec:6", "copyexec:2+"];
+    check_failing_copies(&calls, 700, |error, way| {
+        assert!(error.remedy_text().contains("compute-sanitizer"), "{error}");
+        // One for each worker, of those that found nothing to do.
+        assert!(standin().unwrap().alive().streams <= 4, "{way:?}");
+    });
 }
 
 #[test]

@@ -5,7 +5,8 @@ mod common;
 use std::process::Command;
 
 use common::pending::{Latch, Latched};
-use common::process::{self, run_case};
+use common::process::run_case;
+use common::scene::{limit_file_size, run_case_on_mounted};
 use common::{Extras, Place, Sandbox, eventually, open, options, pattern, plain};
 use penstock_engine::error::Kind;
 use penstock_engine::fault::{Decide, Fault};
@@ -133,29 +134,9 @@ fn free_blocks(sandbox: &Sandbox) -> u64 {
 fn a_direct_write_for_which_there_is_no_room_changes_nothing() {
     let sandbox = Sandbox::new();
     let folder = sandbox.path("mounted");
-    std::fs::create_dir(&folder).unwrap();
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "sh", "-c"])
-        .arg(
-            "truncate -s 48M \"$1\" && mkfs.ext4 -q -b 4096 -F \"$1\" && mount -o loop \"$1\" \"$0\" \
-             || { echo no mount; exit 1; }; shift; exec \"$@\"",
-        )
-        .arg(&folder)
-        .arg(sandbox.path("image"))
-        .arg(std::env::current_exe().unwrap())
-        .args(process::case_arguments("direct_writes_on_a_full_file_system"))
-        .env("PENSTOCK_TEST_DIR", &folder);
-    if Command::new("unshare").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: there is no unshare(1) to mount a small file system with");
-        return;
-    }
-    let (passed, text) = process::run(command);
-    if text.contains("no mount") || text.contains("unshare: ") {
-        eprintln!("SKIPPED: may not mount a small file system: {text}");
-        return;
-    }
-    assert!(passed, "{text}");
+    let mount = "truncate -s 48M \"$0.image\" && mkfs.ext4 -q -b 4096 -F \"$0.image\" && \
+                 mount -o loop \"$0.image\" \"$0\"";
+    run_case_on_mounted("direct_writes_on_a_full_file_system", &folder, &[], mount);
 }
 
 #[test]
@@ -167,15 +148,7 @@ fn a_direct_write_beyond_the_limit() {
     }
     let file = sandbox.file("limit.bin", b"old");
     let memory = Place::Host.aligned(1 << 20);
-    let limit = libc::rlimit {
-        rlim_cur: 300_000,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: changes this process only, which runs nothing else.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-    }
+    limit_file_size(300_000);
     let error = memory
         .transfer(&file, Operation::Write, &[(0, 1 << 20, 0)], options(DIRECT))
         .unwrap_err();

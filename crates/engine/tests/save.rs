@@ -4,10 +4,11 @@ mod common;
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use common::process::{self, run_case};
-use common::scene::{HOST, SETTINGS, SIZE, alone, entries};
+use common::process::run_case;
+use common::scene::{
+    HOST, OF_USER, SETTINGS, SIZE, alone, entries, limit_file_size, run_case_on_mounted,
+};
 use common::standin::standin;
 use common::ways::assert_reads;
 use common::{Memory, Place, Sandbox, open, options, pattern, plain};
@@ -167,15 +168,7 @@ fn a_save_beyond_the_limit_of_file_sizes() {
     let target = sandbox.path("saved.bin");
     std::fs::write(&target, b"old").unwrap();
     let memory = Place::Host.memory(SIZE as usize, 0);
-    let limit = libc::rlimit {
-        rlim_cur: 300_000,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: changes this process only, which runs nothing else.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-    }
+    limit_file_size(300_000);
     for text in HOST {
         let text = format!("{text};{SETTINGS}");
         let error = save_from(&memory, SIZE as usize, &target, &text).unwrap_err();
@@ -227,23 +220,6 @@ fn writes_that_fill_a_file_system() {
 fn a_file_system_that_is_really_full_is_an_error() {
     let sandbox = Sandbox::new();
     let folder = sandbox.path("small");
-    std::fs::create_dir(&folder).unwrap();
-    let mut command = Command::new("unshare");
-    command
-        .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
-        .arg("mount -t tmpfs -o size=512k tmpfs \"$0\" || { echo no mount; exit 1; }; exec \"$@\"")
-        .arg(&folder)
-        .arg(std::env::current_exe().unwrap())
-        .args(process::case_arguments("writes_that_fill_a_file_system"))
-        .env("PENSTOCK_TEST_DIR", &folder);
-    if Command::new("unshare").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: there is no unshare(1) to mount a small file system with");
-        return;
-    }
-    let (passed, text) = process::run(command);
-    if text.contains("no mount") || text.contains("unshare: ") {
-        eprintln!("SKIPPED: may not mount a small file system: {text}");
-        return;
-    }
-    assert!(passed, "{text}");
+    let mount = "mount -t tmpfs -o size=512k tmpfs \"$0\"";
+    run_case_on_mounted("writes_that_fill_a_file_system", &folder, &OF_USER, mount);
 }

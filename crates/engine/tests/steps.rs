@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -233,8 +233,9 @@ fn an_error_of_a_step_ends_the_request_after_all_have_left() {
     }
 }
 
-#[test]
-fn a_cancelled_request_calls_no_step_but_ends_in_one() {
+/// Starts a request with a worker that is inside until the latch is lifted, and an owner that reports
+/// when it is dropped.
+fn start_latched() -> (Request, Arc<Seen>, Latched, Receiver<()>) {
     let factory = Factory {
         latch: Latch::default(),
         ..factory(50)
@@ -245,6 +246,12 @@ fn a_cancelled_request_calls_no_step_but_ends_in_one() {
     while seen.inside.load(SeqCst) == 0 {
         thread::yield_now();
     }
+    (request, seen, latch, dropped)
+}
+
+#[test]
+fn a_cancelled_request_calls_no_step_but_ends_in_one() {
+    let (request, seen, latch, dropped) = start_latched();
     request.cancel();
     assert!(matches!(request.wait(Some(LONG)), Waited::Step));
     request.step();
@@ -263,16 +270,7 @@ fn a_cancelled_request_calls_no_step_but_ends_in_one() {
 
 #[test]
 fn a_dropped_request_stops_without_its_steps() {
-    let factory = Factory {
-        latch: Latch::default(),
-        ..factory(50)
-    };
-    let latch = Latched(factory.latch.clone());
-    let (owner, dropped) = owner();
-    let (request, seen) = start(factory, owner);
-    while seen.inside.load(SeqCst) == 0 {
-        thread::yield_now();
-    }
+    let (request, seen, latch, dropped) = start_latched();
     drop(request);
     assert_eq!(
         dropped.recv_timeout(A_WHILE),

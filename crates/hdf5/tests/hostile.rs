@@ -4,15 +4,17 @@
 mod plans;
 #[path = "../../engine/tests/common/repetitions.rs"]
 mod repetitions;
+#[path = "oracle/sample.rs"]
+#[allow(dead_code)]
+mod sample;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_array::{
     Axis, ChunkGrid, ElementMapping, MemoryLayout, MemorySize, PlanJob, Run, Selection,
     StoredChunk, StoredSize, TableBuilder, match_selections,
 };
-use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, FileType, Fill, Layout};
+use penstock_hdf5::dataset::{DatasetInfo, Fill, Layout};
 use plans::read_plan;
 use proptest::prelude::*;
 use repetitions::or_more;
@@ -63,31 +65,9 @@ fn selection(rank: usize) -> impl Strategy<Value = Selection> {
 
 fn info(shape: Vec<u64>, element: usize, layout: Layout, file_size: u64) -> DatasetInfo {
     DatasetInfo {
-        name: "/hostile".to_owned(),
         max_shape: vec![None; shape.len()],
-        shape,
-        is_null: false,
-        element: FileType::from(ElementType::Opaque {
-            size: element,
-            tag: String::new(),
-        }),
-        layout,
-        filters: Vec::new(),
         fill: Fill::Value(vec![0; element]),
-        file: Arc::new(FileInfo {
-            name: PathBuf::from("hostile.h5"),
-            descriptor: None,
-            size: file_size,
-            is_writable: false,
-            is_swmr: false,
-            is_plain: true,
-            is_in_memory: false,
-            page_buffer: 0,
-            sieve_buffer: 0,
-            user_block: 0,
-            address_size: 8,
-            unchanged: None,
-        }),
+        ..sample::info(&shape, element, layout, file_size)
     }
 }
 

@@ -134,29 +134,6 @@ impl GetTempSize {
         // SAFETY: the signature is that of the headers of versions 5.1 to 5.3.
         unsafe { library.required(&[&format!("{function}Async")]) }.map(Self::Until5)
     }
-
-    /// # Safety
-    /// As for the function.
-    unsafe fn call(
-        &self,
-        chunks: usize,
-        max_decoded: usize,
-        opts: NvcompDecompressOpts,
-        temp_bytes: &mut usize,
-        total_decoded: usize,
-        stream: CUstream,
-    ) -> NvcompStatus {
-        match self {
-            Self::Until5(function) => {
-                // SAFETY: by contract of this function.
-                unsafe { function(chunks, max_decoded, opts, temp_bytes, total_decoded) }
-            }
-            Self::Since6(function) => {
-                // SAFETY: by contract of this function.
-                unsafe { function(chunks, max_decoded, opts, temp_bytes, total_decoded, stream) }
-            }
-        }
-    }
 }
 
 /// The functions of one format. Several threads may call them concurrently.
@@ -195,9 +172,17 @@ impl Batched {
         total_decoded: usize,
         stream: CUstream,
     ) -> NvcompStatus {
-        let function = &self.decompress_temp_size;
         // SAFETY: by contract of this function.
-        unsafe { function.call(chunks, max_decoded, opts, temp_bytes, total_decoded, stream) }
+        unsafe {
+            match self.decompress_temp_size {
+                GetTempSize::Until5(function) => {
+                    function(chunks, max_decoded, opts, temp_bytes, total_decoded)
+                }
+                GetTempSize::Since6(function) => {
+                    function(chunks, max_decoded, opts, temp_bytes, total_decoded, stream)
+                }
+            }
+        }
     }
 }
 

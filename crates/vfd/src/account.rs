@@ -15,7 +15,6 @@ use penstock_engine::Recover;
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::{PATHS, Path, Report};
 use penstock_sys::environment;
-use penstock_vfd_modes as modes;
 use serde_json::{Map, Value, json};
 
 use crate::sieve::Joined;
@@ -152,23 +151,6 @@ impl Account {
         }
     }
 
-    /// Counts one call of a comparison mode.
-    pub(crate) fn moved_by_mode(
-        &self,
-        operation: Operation,
-        way: modes::Way<'_>,
-        bytes: u64,
-        since: Instant,
-    ) {
-        let way = match way {
-            modes::Way::Buffer(modes::Kind::Pageable) => Way::Pageable,
-            modes::Way::Buffer(modes::Kind::Pinned) => Way::Pinned,
-            modes::Way::Host => Way::By(Path::HostBuffered),
-            modes::Way::Engine(report) => return self.moved_by_engine(operation, report, since),
-        };
-        self.moved(operation, way, bytes, since);
-    }
-
     /// Counts one copy to or from GPU memory. Copies within host memory are not counted: HDF5
     /// requests one for each row of a chunk, and counting would take as long as the copy.
     pub(crate) fn copied(&self, bytes: u64, since: Instant) {
@@ -182,14 +164,9 @@ impl Account {
         }
     }
 
-    fn begin(&self, event: &str, path: &FilePath, mode: &str) -> Map<String, Value> {
-        let mut object = Map::new();
-        object.insert("event".into(), event.into());
-        object.insert("file".into(), self.number.into());
-        object.insert("path".into(), path.to_string_lossy().into());
-        object.insert("driver".into(), "penstock".into());
-        object.insert("mode".into(), mode.into());
-        object
+    fn begin(&self, event: &str, path: &FilePath, mode: &str) -> Value {
+        let (file, path) = (self.number, path.to_string_lossy());
+        json!({"event": event, "file": file, "path": path, "driver": "penstock", "mode": mode})
     }
 
     /// Returns all counts so far as JSON.
@@ -201,22 +178,21 @@ impl Account {
             });
             counted.collect()
         };
-        let mut object = self.begin(event, path, mode);
-        object.insert("open_ns".into(), nanoseconds(self.opened).into());
-        object.insert("read".into(), by_way(&self.read).into());
-        object.insert("write".into(), by_way(&self.write).into());
+        let mut report = self.begin(event, path, mode);
+        report["open_ns"] = nanoseconds(self.opened).into();
+        report["read"] = by_way(&self.read).into();
+        report["write"] = by_way(&self.write).into();
         if let Some(copies) = self.copies.json() {
-            object.insert("copies".into(), copies);
+            report["copies"] = copies;
         }
-        let notes = self.notes.lock().recover();
-        object.insert("notes".into(), notes.clone().into());
-        object.into()
+        report["notes"] = self.notes.lock().recover().clone().into();
+        report
     }
 
     /// Appends the line of an opened file to the report, if one is requested.
     pub(crate) fn report_opened(&self, path: &FilePath, mode: &str) {
         if let Some(folder) = report_folder() {
-            add_line(folder, &Value::from(self.begin("opened", path, mode)));
+            add_line(folder, &self.begin("opened", path, mode));
         }
     }
 

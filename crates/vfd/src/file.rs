@@ -26,6 +26,7 @@ use serde_json::Value;
 
 use crate::account::Account;
 use crate::information;
+use crate::modes::Mode;
 use crate::page_buffer::{self, TurnedOff};
 use crate::selection::Iterators;
 use crate::settings::Settings;
@@ -257,7 +258,7 @@ impl DriverFile {
             Operation::Read => lock != UNLOCKED,
             Operation::Write => lock == EXCLUSIVE && settings.options.durable != Some(true),
         };
-        is_alone && !self.is_swmr && settings.mode.is_none() && !sieve::is_forked()
+        is_alone && !self.is_swmr && settings.mode == Mode::Auto && !sieve::is_forked()
     }
 
     /// Sets the file's length to the end of the allocated space.

@@ -1,8 +1,8 @@
 //! The virtual file driver "penstock": HDF5 files whose raw data may be in GPU memory.
 //!
 //! HDF5 calls the callbacks with ranges of the file. One system call moves HDF5's own data. The
-//! engine moves raw data in GPU memory; for comparison, one of the [modes](penstock_vfd_modes) that
-//! programs use without the engine can do so. `docs/how-to/hdf5-driver.md` lists for which cases of
+//! engine moves raw data in GPU memory; for comparison, one of the `modes` that programs use without the
+//! engine can do so. `docs/how-to/hdf5-driver.md` lists for which cases of
 //! `H5Dread` and `H5Dwrite` the driver receives the GPU pointer, and in which HDF5 accesses the
 //! data with the CPU first.
 
@@ -12,6 +12,7 @@ mod account;
 mod callbacks;
 mod file;
 mod information;
+mod modes;
 mod page_buffer;
 mod selection;
 mod settings;

@@ -2,31 +2,16 @@
 //! files.
 
 use penstock_engine::error::{Error, Result};
-use penstock_engine::options::{Options, parse_size};
+use penstock_engine::options::{Options, name_of, parse_size, word};
 use penstock_engine::options_without_engine;
-use penstock_vfd_modes::{MODES, Mode};
 
-/// Value of the option `mode` with which the engine moves raw data.
-const AUTO: &str = "auto";
-
-fn parse_mode(value: &str) -> Result<Option<&'static dyn Mode>> {
-    if value == AUTO {
-        return Ok(None);
-    }
-    penstock_vfd_modes::find(value).map(Some).ok_or_else(|| {
-        let names: Vec<&str> = MODES.iter().map(|mode| mode.name()).collect();
-        let names = names.join(", ");
-        Error::invalid(format!(
-            "option mode must be one of {AUTO}, {names}, not {value:?}"
-        ))
-    })
-}
+use crate::modes::{MODES, Mode};
 
 /// The contents of an option string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The comparison mode that moves raw data in GPU memory; `None` for the engine.
-    pub mode: Option<&'static dyn Mode>,
+    /// What moves raw data in GPU memory.
+    pub(crate) mode: Mode,
     /// Options of the engine for each transfer.
     pub options: Options,
     /// Number of storage targets for a new file, on file systems with striping.
@@ -45,7 +30,7 @@ impl Settings {
         let mut settings = Settings::default();
         let mut others = |key: &str, value: &str| {
             match key {
-                "mode" => settings.mode = parse_mode(value)?,
+                "mode" => settings.mode = word(key, value, &MODES)?,
                 "stripe_count" => settings.stripe_count = Some(stripe_count(value)?),
                 "stripe_size" => settings.stripe_size = Some(stripe_size(value)?),
                 _ => return Ok(false),
@@ -59,7 +44,7 @@ impl Settings {
 
     /// Returns the value of the option `mode` that selects the mode.
     pub fn mode_name(&self) -> &'static str {
-        self.mode.map_or(AUTO, |mode| mode.name())
+        name_of(self.mode, &MODES)
     }
 
     /// Returns the settings, completed from those of the process and its environment.
@@ -126,7 +111,7 @@ mod tests {
 
     #[test]
     fn each_mode_parses_from_its_own_name() {
-        for name in MODES.iter().map(|mode| mode.name()).chain([AUTO]) {
+        for name in MODES.map(|(name, _)| name) {
             let settings = Settings::parse(&format!("mode={name}")).unwrap();
             assert_eq!(settings.mode_name(), name);
         }

@@ -4,18 +4,19 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use penstock_engine::error::{Error, Result};
+use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::{self, Operation, Stop};
-use penstock_engine::memory::{self, Memory};
-use penstock_engine::options::{Choice, Options};
-use penstock_engine::report::Path;
+use penstock_engine::file::side::FileSide;
+use penstock_engine::memory::{self, Memory, MemoryKind};
+use penstock_engine::options::{Choice, Options, RouteName};
+use penstock_engine::report::{Counters, Path};
 use penstock_engine::request::{self, Order};
 use penstock_engine::{Extent, copy, refuse_fork};
 use penstock_sys::hdf5::driver::{H5FD_MEM_DRAW, H5FD_mem_t};
-use penstock_vfd_modes::{self as modes, Mode, Side, Transfer};
 
 use crate::account::Way;
 use crate::file::{DriverFile, MAX_ADDRESS};
+use crate::modes::{Mode, Plain};
 use crate::sieve::{self, SelectionId};
 use crate::survey::Survey;
 
@@ -147,7 +148,7 @@ impl DriverFile {
         let keeps = self.keeps(operation, &settings);
         let is_sieved = match extents {
             [extent] => keeps && extent.length <= sieve::SMALL,
-            _ => settings.mode.is_none() && survey.follow_each_other,
+            _ => settings.mode == Mode::Auto && survey.follow_each_other,
         };
         if is_sieved {
             let way = Way::By(Path::HostBuffered);
@@ -171,12 +172,14 @@ impl DriverFile {
         self.sieve.before(operation, extents)?;
         let is_much = survey.bytes >= LARGE || extents.len() >= MANY;
         if is_much && refuse_fork().is_ok() {
-            if let Some(mode) = settings.mode.filter(|mode| mode.moves(Side::Host)) {
+            if let Mode::Plain(plain) = settings.mode
+                && plain.has_threads
+            {
                 let options = settings.options;
                 // SAFETY: upheld by the caller.
-                return unsafe { self.by_mode(mode, operation, Side::Host, extents, options) };
+                return unsafe { self.by_buffers(plain, operation, extents, options, false) };
             }
-            if settings.mode.is_none() {
+            if settings.mode == Mode::Auto {
                 let options = host_options(settings.options);
                 match self.engine() {
                     // SAFETY: upheld by the caller.
@@ -211,46 +214,69 @@ impl DriverFile {
         for memory in &allocations {
             copy::follow_default_stream(memory)?;
         }
+        let is_managed = allocations.iter().any(|m| m.kind == MemoryKind::Managed);
         let memory = match allocations.len() {
             1 => allocations.pop(),
             _ => None,
         };
         let settings = self.settings_in_force()?;
-        match settings.mode {
+        let mut options = settings.options;
+        if let Mode::Plain(plain) = settings.mode {
             // SAFETY: upheld by the caller.
-            None => unsafe { self.by_engine(operation, extents, memory, settings.options) },
-            // SAFETY: upheld by the caller.
-            Some(mode) => unsafe {
-                self.by_mode(mode, operation, Side::Gpu, extents, settings.options)
-            },
+            return unsafe { self.by_buffers(plain, operation, extents, options, true) };
         }
+        let is_gds = settings.mode == Mode::Gds;
+        if is_gds {
+            options.route = Some(RouteName::Gds);
+            if is_managed {
+                let error = Error::new(Kind::Unavailable, "cuFile does not take managed memory");
+                return Err(error
+                    .remedy("use memory from cudaMalloc, or mode=auto")
+                    .in_file(self.path()));
+            }
+        }
+        // SAFETY: upheld by the caller.
+        let moved = unsafe { self.by_engine(operation, extents, memory, options) };
+        moved.map_err(|error| {
+            if !is_gds {
+                return error;
+            }
+            // The mode determined the route.
+            let remedy = error.remedy_text().replace("route=auto", "mode=auto");
+            error.remedy(remedy)
+        })
     }
 
-    /// Moves extents of one side by a comparison mode.
+    /// Moves extents without the engine. `is_on_gpu` says of all extents where their memory is.
     ///
     /// # Safety
-    /// As for [`move_range`](Self::move_range), in memory of that side.
-    unsafe fn by_mode(
+    /// As for [`move_range`](Self::move_range).
+    unsafe fn by_buffers(
         &self,
-        mode: &dyn Mode,
+        plain: Plain,
         operation: Operation,
-        side: Side,
         extents: &[Extent],
         options: Options,
+        is_on_gpu: bool,
     ) -> Result<()> {
-        mode.check(self.path(), extents)?;
+        let since = Instant::now();
         // SAFETY: upheld by the caller.
         let within = unsafe { self.within_the_file(operation, extents)? };
-        let file = self.engine()?;
-        let record = |way: modes::Way<'_>, bytes, since| {
-            self.account.moved_by_mode(operation, way, bytes, since);
-        };
-        let transfer = Transfer::new(file, operation, options, &record);
+        if within.is_empty() {
+            return Ok(());
+        }
+        let (file, counters) = (self.engine()?, Counters::default());
+        let side = FileSide::new(file, operation, &counters);
         // SAFETY: upheld by the caller.
-        unsafe { mode.run(&transfer, side, &within)? };
+        unsafe { plain.run(side, options, &within, is_on_gpu)? };
+        let bytes = within.iter().map(|extent| extent.length).sum();
+        self.account
+            .moved(operation, plain.way(is_on_gpu), bytes, since);
         if operation == Operation::Write {
             self.grown_to(end_of(extents));
-            mode.sync(file, &options)?;
+            if options.durable == Some(true) {
+                return file.sync();
+            }
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use penstock_engine::error::{Error, Result};
-use penstock_engine::options::{Options, parse_size};
+use penstock_engine::options::{Options, parse_size, word};
 
 /// The settings in the text after the connector's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,12 +58,12 @@ impl ConnectorSettings {
         };
         let mut others = |key: &str, value: &str| {
             match key {
-                "copy" => settings.in_place = one_of(key, value, &COPY)?,
+                "copy" => settings.in_place = word(key, value, &COPY)?,
                 "max_mem_mb" => settings.max_memory = Some(megabytes(value)?),
                 "log" => settings.log = Some(PathBuf::from(value)),
-                "implicit" => settings.implicit = one_of(key, value, &SWITCH)?,
+                "implicit" => settings.implicit = word(key, value, &SWITCH)?,
                 "small" => settings.small = Some(parse_size(key, value)?),
-                "collective" => settings.collective = one_of(key, value, &COLLECTIVE)?,
+                "collective" => settings.collective = word(key, value, &COLLECTIVE)?,
                 _ => return Ok(false),
             }
             Ok(true)
@@ -71,16 +71,6 @@ impl ConnectorSettings {
         settings.options = Options::parse_with(text, KEYS, &mut others)?;
         Ok(settings)
     }
-}
-
-/// Returns the value that an option names.
-fn one_of<T: Copy>(key: &str, name: &str, values: &[(&str, T)]) -> Result<T> {
-    let found = values.iter().find(|(known, _)| *known == name);
-    found.map(|(_, value)| *value).ok_or_else(|| {
-        let names: Vec<&str> = values.iter().map(|(known, _)| *known).collect();
-        let names = names.join(", ");
-        Error::invalid(format!("option {key} must be one of {names}, not {name:?}"))
-    })
 }
 
 fn megabytes(value: &str) -> Result<u64> {

@@ -63,37 +63,23 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         self.capacity
     }
 
-    /// An item of this kind with at least this many bytes: an idle one, or one that `make` creates.
-    /// Waits while the capacity is used up, after destroying idle items of other kinds.
+    /// An item of this kind with at least this many bytes: an idle one, or one that `make` creates
+    /// after destroying idle items of other kinds. While the capacity is used up, waits, or returns
+    /// `None`.
     pub(crate) fn acquire<E>(
         &self,
         kind: K,
         bytes: u64,
+        waits: bool,
         make: impl Fn() -> Result<T, E>,
-    ) -> Result<Item<K, T>, E> {
+    ) -> Result<Option<Item<K, T>>, E> {
         loop {
-            match self.step(kind, bytes, true) {
-                Step::Take(item) => return Ok(item),
-                Step::Make => return self.make(kind, bytes, make),
+            match self.step(kind, bytes, waits) {
+                Step::Take(item) => return Ok(Some(item)),
+                Step::Make => return self.make(kind, bytes, make).map(Some),
                 Step::Unmake(item) => self.unmake(item),
-                Step::Full => {}
-            }
-        }
-    }
-
-    /// As [`acquire`](Self::acquire), but returns `None` instead of waiting.
-    pub(crate) fn try_acquire<E>(
-        &self,
-        kind: K,
-        bytes: u64,
-        make: impl Fn() -> Result<T, E>,
-    ) -> Option<Result<Item<K, T>, E>> {
-        loop {
-            match self.step(kind, bytes, false) {
-                Step::Take(item) => return Some(Ok(item)),
-                Step::Make => return Some(self.make(kind, bytes, make)),
-                Step::Unmake(item) => self.unmake(item),
-                Step::Full => return None,
+                Step::Full if waits => {}
+                Step::Full => return Ok(None),
             }
         }
     }
@@ -181,42 +167,42 @@ mod tests {
     #[test]
     fn a_returned_item_is_reused() {
         let ledger: Ledger<u8, u32> = Ledger::new(100);
-        let item = ledger.acquire(1, 60, make).unwrap();
+        let item = ledger.acquire(1, 60, true, make).unwrap().unwrap();
         ledger.release(item);
-        let again = ledger.acquire(1, 60, || Err::<u32, &str>("made anew"));
-        assert_eq!(again.map(|i| i.value), Ok(7));
+        let again = ledger.acquire(1, 60, true, || Err::<u32, &str>("made anew"));
+        assert_eq!(again.map(|i| i.unwrap().value), Ok(7));
     }
 
     #[test]
     fn a_larger_idle_item_is_reused() {
         let ledger: Ledger<u8, u32> = Ledger::new(100);
-        let item = ledger.acquire(1, 60, make).unwrap();
+        let item = ledger.acquire(1, 60, true, make).unwrap().unwrap();
         ledger.release(item);
-        let smaller = ledger.acquire(1, 10, || Err::<u32, &str>("made anew"));
-        assert_eq!(smaller.map(|i| i.bytes), Ok(60));
+        let smaller = ledger.acquire(1, 10, true, || Err::<u32, &str>("made anew"));
+        assert_eq!(smaller.map(|i| i.unwrap().bytes), Ok(60));
     }
 
     #[test]
     fn idle_items_of_another_kind_make_room() {
         let ledger: Ledger<u8, u32> = Ledger::new(100);
-        let item = ledger.acquire(1, 60, make).unwrap();
+        let item = ledger.acquire(1, 60, true, make).unwrap().unwrap();
         ledger.release(item);
-        assert!(ledger.try_acquire(2, 60, make).is_some());
-        assert!(ledger.try_acquire(2, 60, make).is_none());
+        assert!(ledger.acquire(2, 60, false, make).unwrap().is_some());
+        assert!(ledger.acquire(2, 60, false, make).unwrap().is_none());
     }
 
     #[test]
     fn a_failed_creation_returns_the_room() {
         let ledger: Ledger<u8, u32> = Ledger::new(100);
-        assert!(ledger.acquire(1, 100, || Err::<u32, ()>(())).is_err());
-        assert!(ledger.try_acquire(1, 100, make).is_some());
+        assert!(ledger.acquire(1, 100, true, || Err::<u32, ()>(())).is_err());
+        assert!(ledger.acquire(1, 100, false, make).unwrap().is_some());
     }
 
     #[test]
     fn one_item_above_the_capacity_can_be_had() {
         let ledger: Ledger<u8, u32> = Ledger::new(10);
-        assert!(ledger.try_acquire(1, 100, make).is_some());
-        assert!(ledger.try_acquire(1, 1, make).is_none());
+        assert!(ledger.acquire(1, 100, false, make).unwrap().is_some());
+        assert!(ledger.acquire(1, 1, false, make).unwrap().is_none());
     }
 }
 
@@ -233,7 +219,10 @@ mod model {
                 .map(|kind| {
                     let ledger = Arc::clone(&ledger);
                     loom::thread::spawn(move || {
-                        let item = ledger.acquire(kind, 1, || Ok::<(), ()>(())).unwrap();
+                        let item = ledger
+                            .acquire(kind, 1, true, || Ok::<(), ()>(()))
+                            .unwrap()
+                            .unwrap();
                         ledger.release(item);
                     })
                 })
@@ -251,9 +240,12 @@ mod model {
             let ledger: Arc<Ledger<u8, ()>> = Arc::new(Ledger::new(1));
             let other = Arc::clone(&ledger);
             let thread = loom::thread::spawn(move || {
-                let _ = other.acquire(0, 1, || Err::<(), ()>(()));
+                let _ = other.acquire(0, 1, true, || Err::<(), ()>(()));
             });
-            let item = ledger.acquire(1, 1, || Ok::<(), ()>(())).unwrap();
+            let item = ledger
+                .acquire(1, 1, true, || Ok::<(), ()>(()))
+                .unwrap()
+                .unwrap();
             ledger.release(item);
             thread.join().unwrap();
         });

@@ -49,15 +49,8 @@ impl Ring {
     /// # Errors
     /// [`Kind::Memory`] if the slot cannot be allocated or pinned.
     pub fn slot(&'static self, bytes: u64, context: Option<&Arc<OwnContext>>) -> Result<Slot> {
-        let bytes = slot_size(bytes)?;
-        let fitness = fitness(context);
-        let item = self
-            .ledger
-            .acquire(fitness, bytes, || slot_pages(bytes, fitness.node, context))?;
-        Ok(Slot {
-            ring: self,
-            item: Some(item),
-        })
+        let slot = self.acquire(bytes, context, true)?;
+        Ok(slot.expect("the ledger has waited for an item"))
     }
 
     /// As [`slot`](Self::slot), but returns `None` instead of waiting; for further slots of a worker.
@@ -69,17 +62,22 @@ impl Ring {
         bytes: u64,
         context: Option<&Arc<OwnContext>>,
     ) -> Result<Option<Slot>> {
-        let bytes = slot_size(bytes)?;
-        let fitness = fitness(context);
-        self.ledger
-            .try_acquire(fitness, bytes, || slot_pages(bytes, fitness.node, context))
-            .transpose()
-            .map(|item| {
-                item.map(|item| Slot {
-                    ring: self,
-                    item: Some(item),
-                })
-            })
+        self.acquire(bytes, context, false)
+    }
+
+    fn acquire(
+        &'static self,
+        bytes: u64,
+        context: Option<&Arc<OwnContext>>,
+        waits: bool,
+    ) -> Result<Option<Slot>> {
+        let (bytes, fitness) = (slot_size(bytes)?, fitness(context));
+        let make = || slot_pages(bytes, fitness.node, context);
+        let item = self.ledger.acquire(fitness, bytes, waits, make)?;
+        Ok(item.map(|item| Slot {
+            ring: self,
+            item: Some(item),
+        }))
     }
 }
 

@@ -1,6 +1,7 @@
 //! A transfer of a whole file along each way that there is, which tests make fail.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use penstock_engine::Recover;
@@ -10,6 +11,7 @@ use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::Report;
 
+use super::process;
 use super::standin::{Alive, Standin};
 use super::{Memory, Place, Sandbox, options, pattern, plain};
 
@@ -186,5 +188,46 @@ pub fn assert_nothing_left(before: &Remains, after: &Remains, lanes: usize, what
             grown(after.registrations, before.registrations) <= 2 * lanes,
             "{what}"
         );
+    }
+}
+
+/// Runs the ignored function `name` in `folder` after this command, in a namespace of its own, has mounted
+/// something there. `$0` is the folder.
+pub fn run_case_on_mounted(name: &str, folder: &Path, namespaces: &[&str], mount: &str) {
+    std::fs::create_dir(folder).unwrap();
+    let script = format!("{{ {mount}; }} || {{ echo no mount; exit 1; }}; exec \"$@\"");
+    let mut command = Command::new("unshare");
+    command
+        .args(namespaces)
+        .args(["--mount", "sh", "-c", &script])
+        .arg(folder)
+        .arg(std::env::current_exe().unwrap())
+        .args(process::case_arguments(name))
+        .env("PENSTOCK_TEST_DIR", folder);
+    if Command::new("unshare").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no unshare(1) to mount with");
+        return;
+    }
+    let (passed, text) = process::run(command);
+    if text.contains("no mount") || text.contains("unshare: ") {
+        eprintln!("SKIPPED: may not mount: {text}");
+        return;
+    }
+    assert!(passed, "{text}");
+}
+
+/// Namespaces in which a user without rights may mount.
+pub const OF_USER: [&str; 2] = ["--user", "--map-root-user"];
+
+/// Makes writes beyond this size of a file fail. Changes this process, which runs nothing else.
+pub fn limit_file_size(bytes: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the signal gets no handler, and the limit is a valid struct.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
     }
 }

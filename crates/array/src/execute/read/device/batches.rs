@@ -11,10 +11,10 @@ use penstock_engine::error::{Kind, Result};
 use penstock_engine::gpu::QueueLease;
 use penstock_engine::options::Decoder;
 
-use super::balance::{Balance, Busy};
 use super::batch::{DECODED, GpuBatch};
 use super::gpu_filters::{GpuFilters, stride};
 use super::plans::DevicePlans;
+use super::rates::{Rates, rates_of};
 use super::results::Results;
 use crate::execute::bound::BoundPlan;
 use crate::execute::read::queue::WorkQueue;
@@ -67,7 +67,7 @@ pub(super) struct GpuBatches {
     decoder: Decoder,
     scratch: u64,
     /// For each plan that the GPU and the workers share.
-    balances: Vec<Option<Balance>>,
+    rates: Vec<Option<Arc<Mutex<Rates>>>>,
     workers_at_most: usize,
     /// Whether the GPU decodes any chunk.
     has_gpu: bool,
@@ -75,6 +75,14 @@ pub(super) struct GpuBatches {
     closed: AtomicBool,
     state: Mutex<InFlight>,
     workers: AtomicUsize,
+}
+
+/// The chunks that the GPU has got since it was idle.
+struct Busy {
+    /// Number of the plan; `None` if the chunks are of several plans.
+    plan: Option<usize>,
+    chunks: u64,
+    since: Instant,
 }
 
 #[derive(Default)]
@@ -111,13 +119,12 @@ impl GpuBatches {
         // The measured rates apply to one method.
         let fits = |f: &GpuFilters| Some(f.method) == method;
         filters.iter_mut().for_each(|of| *of = of.filter(fits));
-        let balances = filters.iter().zip(plans).map(|(filters, bound)| {
+        let rates = filters.iter().zip(plans).map(|(filters, bound)| {
             let filters = filters.as_ref().filter(|_| decoder == Decoder::Auto)?;
-            let chunk = bound.plan.decoded_size();
-            Some(Balance::new(device, filters, chunk, workers))
+            Some(rates_of(device, filters, bound.plan.decoded_size()))
         });
         GpuBatches {
-            balances: balances.collect(),
+            rates: rates.collect(),
             workers_at_most: workers,
             closed: AtomicBool::new(method.is_none()),
             has_gpu: method.is_some(),
@@ -136,8 +143,8 @@ impl GpuBatches {
     }
 
     /// Returns the rates for a plan; `None` if one side decodes all chunks that it can.
-    pub(super) fn balance(&self, plan: usize) -> Option<&Balance> {
-        self.balances.get(plan)?.as_ref()
+    pub(super) fn rates(&self, plan: usize) -> Option<MutexGuard<'_, Rates>> {
+        Some(self.rates.get(plan)?.as_ref()?.lock().recover())
     }
 
     /// Returns how many jobs of a batch a worker loads at a time, so that all take part.
@@ -175,15 +182,18 @@ impl GpuBatches {
         if state.busy.is_none() && state.left_to_workers == Some(current) {
             return Ok(());
         }
-        let wanted = match self.balance(current) {
-            Some(balance) => balance.share(left, chunk, state.busy.as_ref()),
+        let busy = state.busy.as_ref();
+        let busy = busy.map(|busy| (busy.chunks, busy.since.elapsed()));
+        let workers = self.workers_at_most as u64;
+        let wanted = match self.rates(current) {
+            Some(mut rates) => rates.share_of_gpu(left, chunk, workers, busy),
             None if self.decoder == Decoder::Gpu => left,
             None => 0,
         };
         if wanted == 0 {
             state.left_to_workers = Some(current);
             // The remaining work only shrinks, unless another plan follows.
-            let is_last = self.balances.len() == 1 || left == 0;
+            let is_last = self.rates.len() == 1 || left == 0;
             let is_idle = state.in_flight_chunks == 0;
             self.closed.store(left == 0 || is_idle && is_last, Relaxed);
             return Ok(());
@@ -318,10 +328,10 @@ impl GpuBatches {
         };
         drop(state);
         if let Some(busy) = busy.filter(|_| is_whole)
-            && let Some(balance) = busy.plan.and_then(|plan| self.balance(plan))
+            && let Some(mut rates) = busy.plan.and_then(|plan| self.rates(plan))
         {
             let time = launched.ended.saturating_duration_since(busy.since);
-            balance.rates().gpu_did(busy.chunks, batch.chunk(), time);
+            rates.gpu_did(busy.chunks, batch.chunk(), time);
         }
         batch.release();
         launched.results.release(batch);

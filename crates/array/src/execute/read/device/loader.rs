@@ -79,9 +79,9 @@ impl<'a, 'b> Loader<'a, 'b> {
             return Ok(());
         }
         self.send(batch, lent)?;
-        if let Some(balance) = self.batches.balance(batch.plan) {
+        if let Some(mut rates) = self.batches.rates(batch.plan) {
             let decoded = done as u64 * batch.chunk();
-            balance.rates().loaded(decoded, start.elapsed());
+            rates.loaded(decoded, start.elapsed());
         }
         let mut found = batch.found();
         found.entries.append(&mut self.found.entries);

@@ -6,9 +6,8 @@
 //! - `stager` is the way of the chunks that workers decode, with `slots` and `gather`;
 //! - `batches` are those that the GPU decodes: `loader` fills a `batch`, `results` launches
 //!   and reads it, with the decoders of `decoding`;
-//! - `balance` divides the chunks between both by measured `rates`.
+//! - `rates`, as measured, divide the chunks between both.
 
-mod balance;
 mod batch;
 mod batches;
 mod decoding;

@@ -10,21 +10,33 @@
 //! - A side that gets no chunks is never measured, and may have become faster. It gets some as a
 //!   trial as soon as 2 % of the run time pays for the expected loss.
 
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-/// What remains of a request when its chunks are divided.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Remaining {
-    /// Number of chunks that are not begun.
-    pub chunks: u64,
-    /// Decoded bytes of one chunk.
-    pub chunk: u64,
-    /// Number of workers that decode on the CPU.
-    pub workers: u64,
-    /// Number of chunks that the GPU has got since it was idle.
-    pub on_gpu: u64,
-    /// Time since the GPU was idle.
-    pub since: Duration,
+use penstock_engine::Recover;
+
+use super::gpu_filters::GpuFilters;
+
+/// The rates that this process has measured, by device, filters (shuffle, checksum) and binary logarithm
+/// of the decoded size. Chunks of deflate with the same key take about the same time to decode.
+static RATES: LazyLock<Mutex<HashMap<Key, Arc<Mutex<Rates>>>>> = LazyLock::new(Mutex::default);
+type Key = (i32, bool, bool, u32);
+
+/// Returns the rates of chunks of `chunk` decoded bytes.
+pub(super) fn rates_of(device: i32, filters: &GpuFilters, chunk: u64) -> Arc<Mutex<Rates>> {
+    let has_checksum = filters.fletcher.is_some();
+    let key = (
+        device,
+        filters.is_shuffled,
+        has_checksum,
+        chunk.max(1).ilog2(),
+    );
+    let mut all = RATES.lock().recover();
+    let rates = all
+        .entry(key)
+        .or_insert_with(|| Arc::new(Mutex::new(Rates::new(chunk))));
+    Arc::clone(rates)
 }
 
 /// Measured times, of which newer ones count more, in seconds per decoded byte.
@@ -59,6 +71,8 @@ const GPU_WEIGHT: f64 = 0.5;
 const MOST_CHANGE: f64 = 4.0;
 /// Fraction of run time spent on trials.
 const TRIALS: f64 = 0.02;
+/// Parts of a request in which its chunks are divided, besides the rest of a turn of the workers.
+const PARTS: u64 = 64;
 
 fn learn(mean: &mut f64, bytes: u64, time: Duration) {
     if bytes > 0 {
@@ -69,7 +83,7 @@ fn learn(mean: &mut f64, bytes: u64, time: Duration) {
 
 impl Rates {
     /// Returns the rates before the first measurement, for chunks of about `chunk` decoded bytes.
-    pub(super) fn new(chunk: u64) -> Rates {
+    fn new(chunk: u64) -> Rates {
         Rates {
             cpu: 1.0 / CPU,
             load: 1.0 / LOAD,
@@ -101,46 +115,44 @@ impl Rates {
         self.gpu *= ratio.powf(GPU_WEIGHT * (1.0 - of_latency));
     }
 
-    /// Returns how many of the remaining chunks the GPU should decode so that all are decoded
-    /// soonest.
-    pub(super) fn share_of_gpu(&mut self, of: &Remaining) -> u64 {
-        if of.chunks == 0 || of.chunk == 0 {
+    /// Returns how many of the remaining chunks, of `chunk` decoded bytes each, the GPU should decode so
+    /// that it and the workers have decoded all soonest. `busy` is the number of chunks that it has got
+    /// since it was idle, and the time since then.
+    pub(super) fn share_of_gpu(
+        &mut self,
+        chunks: u64,
+        chunk: u64,
+        workers: u64,
+        busy: Option<(u64, Duration)>,
+    ) -> u64 {
+        if chunks == 0 || chunk == 0 {
             return 0;
         }
-        let (workers, chunk) = (of.workers.max(1), of.chunk as f64);
-        let pending = (of.on_gpu as f64 * self.gpu * chunk - of.since.as_secs_f64()).max(0.0);
-        let workers_end = |on_gpu: u64| {
-            let turns = (of.chunks - on_gpu).div_ceil(workers) as f64;
-            (on_gpu as f64 / workers as f64 * self.load + turns * self.cpu) * chunk
+        let (workers, bytes) = (workers.max(1), chunk as f64);
+        let pending = busy.map_or(0.0, |(on_gpu, since)| {
+            (on_gpu as f64 * self.gpu * bytes - since.as_secs_f64()).max(0.0)
+        });
+        let end = |on_gpu: u64| {
+            let turns = (chunks - on_gpu).div_ceil(workers) as f64;
+            let workers_end =
+                (on_gpu as f64 / workers as f64 * self.load + turns * self.cpu) * bytes;
+            match on_gpu {
+                0 => workers_end,
+                some => workers_end.max(pending + self.gpu_time(some, chunk)),
+            }
         };
-        let gpu_end = |on_gpu: u64| match on_gpu {
-            0 => 0.0,
-            some => pending + self.gpu_time(some, of.chunk),
-        };
-        let end = |on_gpu: u64| workers_end(on_gpu).max(gpu_end(on_gpu));
-
-        // Solves `workers_end == gpu_end`, without rounding the turns up.
-        let head_start = of.chunks as f64 / workers as f64 * self.cpu - self.latency;
-        let each = self.gpu + (self.cpu - self.load) / workers as f64;
-        let even = if each > 0.0 {
-            ((head_start - pending / chunk) / each).max(0.0) as u64
-        } else {
-            of.chunks
-        };
-        let even = even.min(of.chunks);
-        // With the rest of a turn, the workers do whole turns.
-        let whole_turns = even + (of.chunks - even) % workers;
-        let candidates = [0, even, whole_turns, of.chunks];
-        let soonest = candidates
-            .into_iter()
-            .min_by(|a, b| end(*a).total_cmp(&end(*b)));
+        let shares = (0..=PARTS).flat_map(|part| {
+            let share = chunks * part / PARTS;
+            // With the rest of a turn, the workers do whole turns.
+            [share, share + (chunks - share) % workers]
+        });
+        let soonest = shares.min_by(|a, b| end(*a).total_cmp(&end(*b)));
         let share = soonest.unwrap_or(0);
         let trial = match share {
-            0 => of.chunks.div_ceil(4),
-            all if all == of.chunks => all.saturating_sub(workers),
-            _ => return share,
+            0 => chunks.div_ceil(4),
+            _ => share.saturating_sub(workers),
         };
-        if of.on_gpu > 0 {
+        if busy.is_some() || (1..chunks).contains(&share) {
             return share;
         }
         let (credit, loss) = (self.credit + TRIALS * end(share), end(trial) - end(share));
@@ -197,23 +209,13 @@ mod tests {
             times.fold(f64::INFINITY, f64::min)
         }
 
-        fn rates(&self) -> Rates {
-            Rates::new(self.chunk)
-        }
-
-        fn remaining(&self, chunks: u64) -> Remaining {
-            Remaining {
-                chunks,
-                chunk: self.chunk,
-                workers: self.workers,
-                on_gpu: 0,
-                since: Duration::ZERO,
-            }
+        fn share(&self, rates: &mut Rates, chunks: u64) -> u64 {
+            rates.share_of_gpu(chunks, self.chunk, self.workers, None)
         }
 
         /// Carries out a request, and returns its time.
         fn request(&self, rates: &mut Rates, chunks: u64) -> f64 {
-            let on_gpu = rates.share_of_gpu(&self.remaining(chunks));
+            let on_gpu = self.share(rates, chunks);
             for _ in on_gpu..chunks {
                 rates.cpu_did(self.chunk, Duration::from_secs_f64(self.cpu));
             }
@@ -231,7 +233,7 @@ mod tests {
         }
 
         fn learnt(&self, chunks: u64) -> Rates {
-            let mut rates = self.rates();
+            let mut rates = Rates::new(self.chunk);
             self.excess(&mut rates, chunks);
             rates
         }
@@ -280,7 +282,7 @@ mod tests {
                     side_by_side,
                 };
                 for chunks in [8, 32, 64, 256, 1024] {
-                    let mut rates = machine.rates();
+                    let mut rates = Rates::new(machine.chunk);
                     let all: f64 = (0..40).map(|_| machine.request(&mut rates, chunks)).sum();
                     let excess = all / (40.0 * machine.best(chunks));
                     assert!(excess < 1.25, "{chunks} of {chunk}, {workers}: {excess}");
@@ -295,7 +297,7 @@ mod tests {
     #[test]
     fn requests_of_changing_sizes_are_divided_as_well() {
         let sizes = [8, 300, 64, 1500, 256];
-        let mut rates = H200.rates();
+        let mut rates = Rates::new(H200.chunk);
         let mut times = (0.0, 0.0);
         for turn in 0..100 {
             for chunks in sizes {
@@ -309,44 +311,27 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_becomes_busy_is_learnt() {
-        let busy = Machine {
-            cpu: 2.6e-3,
-            ..H200
-        };
-        let mut rates = H200.learnt(256);
-        for machine in [busy, H200] {
-            for _ in 0..20 {
-                machine.request(&mut rates, 256);
+    fn changes_are_learnt_at_little_cost() {
+        let (slow_gpu, slow_workers) = (60e-3, 50e-3);
+        for (cpu, gpu, chunks, requests) in [
+            (2.6e-3, H200.gpu, 256, 20),
+            (H200.cpu, slow_gpu, 256, 1000),
+            (slow_workers, H200.gpu, 64, 1000),
+        ] {
+            let before = Machine { cpu, gpu, ..H200 };
+            let mut rates = H200.learnt(chunks);
+            for machine in [before, H200] {
+                for _ in 0..requests {
+                    machine.request(&mut rates, chunks);
+                }
+                assert!(machine.excess(&mut rates, chunks) < 1.03);
             }
-            assert!(machine.excess(&mut rates, 256) < 1.03);
         }
-    }
-
-    #[test]
-    fn a_gpu_that_became_faster_is_found_by_trials_of_little_cost() {
-        let slow = Machine { gpu: 60e-3, ..H200 };
-        let mut rates = slow.learnt(256);
-        assert!(slow.excess(&mut rates, 256) < 1.03);
-        for _ in 0..1000 {
-            H200.request(&mut rates, 256);
-        }
-        assert!(H200.excess(&mut rates, 256) < 1.03);
-    }
-
-    #[test]
-    fn workers_that_became_faster_are_found_as_well() {
-        let slow = Machine { cpu: 50e-3, ..H200 };
-        let mut rates = slow.learnt(64);
-        for _ in 0..1000 {
-            H200.request(&mut rates, 64);
-        }
-        assert!(H200.excess(&mut rates, 64) < 1.03);
     }
 
     #[test]
     fn one_slow_batch_does_not_keep_the_gpu_from_work() {
-        let mut rates = H200.rates();
+        let mut rates = Rates::new(H200.chunk);
         rates.gpu_did(64, H200.chunk, Duration::from_secs(1));
         for _ in 0..200 {
             H200.request(&mut rates, 256);
@@ -356,33 +341,28 @@ mod tests {
 
     #[test]
     fn one_slow_chunk_does_not_keep_the_workers_from_work() {
-        let mut rates = H200.rates();
+        let mut rates = Rates::new(H200.chunk);
         rates.cpu_did(H200.chunk, Duration::from_secs(1));
-        assert_eq!(rates.share_of_gpu(&H200.remaining(64)), 0);
+        assert_eq!(H200.share(&mut rates, 64), 0);
     }
 
     #[test]
     fn the_gpu_gets_no_more_while_what_it_has_takes_as_long_as_the_rest() {
         let mut rates = H200.learnt(1024);
-        let mut rest = H200.remaining(1024);
-        let share = rates.share_of_gpu(&rest);
+        let share = H200.share(&mut rates, 1024);
         assert!(share > 500);
-        rest.chunks -= share;
-        rest.on_gpu = share;
-        assert!(rates.share_of_gpu(&rest) <= share / 20);
+        let busy = Some((share, Duration::ZERO));
+        let more = rates.share_of_gpu(1024 - share, H200.chunk, H200.workers, busy);
+        assert!(more <= share / 20);
     }
 
     #[test]
     fn before_anything_is_measured_few_large_chunks_are_for_the_workers() {
-        let large = Machine {
-            chunk: 4 << 20,
-            ..H200
+        let share = |chunk, chunks| {
+            let machine = Machine { chunk, ..H200 };
+            machine.share(&mut Rates::new(chunk), chunks)
         };
-        assert_eq!(large.rates().share_of_gpu(&large.remaining(128)), 0);
-        let many = Machine {
-            chunk: 64 << 10,
-            ..H200
-        };
-        assert!(many.rates().share_of_gpu(&many.remaining(1 << 15)) > 20_000);
+        assert_eq!(share(4 << 20, 128), 0);
+        assert!(share(64 << 10, 1 << 15) > 20_000);
     }
 }

@@ -144,12 +144,12 @@ impl<'a> Stager<'a> {
             Ok(())
         })();
         self.stored = buffer;
-        if let Some(balance) = self.batches.balance(number)
+        if let Some(mut rates) = self.batches.rates(number)
             && outcome.is_ok()
         {
             let decoded = jobs.iter().filter(|j| !j.is_plain).map(|j| j.decoded_size);
             let time = start.elapsed().saturating_sub(self.slots.take_pinning());
-            balance.rates().cpu_did(decoded.sum(), time);
+            rates.cpu_did(decoded.sum(), time);
         }
         outcome
     }

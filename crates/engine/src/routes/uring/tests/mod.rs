@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use super::availability;
 use crate::error::Result;
-use crate::file::position::Operation;
+use crate::file::position::{Call, Operation};
 use crate::file::{Access, File};
 use crate::options::Options;
 use crate::plan::Extent;
 use crate::report::Report;
 use crate::request::{Order, run};
-use crate::routes::fault::Decide;
+use crate::routes::fault::{Decide, Fault};
 
 const MIB: usize = 1 << 20;
 const SENTINEL: u8 = 0xA5;
@@ -90,6 +90,14 @@ impl Buffer {
         self.room.as_mut_ptr() as usize + self.start
     }
 
+    fn extent(&mut self, offset: u64) -> Extent {
+        Extent {
+            offset,
+            length: self.bytes as u64,
+            memory: self.address(),
+        }
+    }
+
     fn inside(&self) -> &[u8] {
         &self.room[self.start..self.start + self.bytes]
     }
@@ -123,23 +131,32 @@ fn transfer(
 }
 
 fn read(sample: &Sample, offset: u64, buffer: &mut Buffer, options: &str) -> Result<Report> {
-    faulty(Operation::Read, sample, offset, buffer, options, None)
+    let extent = buffer.extent(offset);
+    transfer(
+        &sample.file,
+        Operation::Read,
+        &[extent],
+        uring(options),
+        None,
+    )
 }
 
+/// Moves the start of the file, with faults.
 fn faulty(
     operation: Operation,
     sample: &Sample,
-    offset: u64,
     buffer: &mut Buffer,
     options: &str,
-    faults: Option<Box<Decide>>,
+    faults: impl Fn(u64, Call) -> Fault + Send + Sync + 'static,
 ) -> Result<Report> {
-    let extent = Extent {
-        offset,
-        length: buffer.bytes as u64,
-        memory: buffer.address(),
-    };
-    transfer(&sample.file, operation, &[extent], uring(options), faults)
+    let (extent, options) = (buffer.extent(0), uring(options));
+    transfer(
+        &sample.file,
+        operation,
+        &[extent],
+        options,
+        Some(Box::new(faults)),
+    )
 }
 
 /// Reads by io_uring with this many calls in flight, or by threads, as the report shows.

@@ -122,15 +122,15 @@ fn writes_of_any_alignment_change_just_their_range() {
             let new: Vec<u8> = pattern(bytes).iter().map(|b| !b).collect();
             buffer.fill(&new);
             let options = format!("block=64KiB;{options}");
-            let report = faulty(
+            let extents = [buffer.extent(offset as u64)];
+            let written = transfer(
+                &sample.file,
                 Operation::Write,
-                &sample,
-                offset as u64,
-                &mut buffer,
-                &options,
+                &extents,
+                uring(&options),
                 None,
-            )
-            .unwrap();
+            );
+            let report = written.unwrap();
             let mut expected = sample.contents.clone();
             expected[offset..offset + bytes].copy_from_slice(&new);
             assert!(sample.on_medium() == expected);
@@ -157,15 +157,7 @@ fn a_failing_call_fails_the_request_once_and_nothing_is_written_afterwards() {
         };
         let mut buffer = Buffer::new(8 * MIB, shift);
         let options = format!("direct={direct};block=64KiB;threads=2");
-        let error = faulty(
-            Operation::Read,
-            &sample,
-            0,
-            &mut buffer,
-            &options,
-            Some(Box::new(decide)),
-        )
-        .unwrap_err();
+        let error = faulty(Operation::Read, &sample, &mut buffer, &options, decide).unwrap_err();
         assert_eq!((error.kind(), error.os_errno()), (Kind::Io, libc::EIO));
         assert_eq!(error.path(), Some(sample.path.as_path()));
         assert!(error.length() > 0);
@@ -178,22 +170,13 @@ fn a_failing_call_fails_the_request_once_and_nothing_is_written_afterwards() {
 fn a_short_call_is_continued() {
     let sample = Sample::new(MIB + 100);
     for (direct, most) in [("no", 1000), ("yes", 4096), ("yes", 12288)] {
-        let decide = move |call: u64, _: Call| match call % 3 {
+        let faults = move |call, _: Call| match call % 3 {
             0 => Fault::Short(most),
             _ => Fault::None,
         };
         let mut buffer = Buffer::new(MIB + 100, 5);
         let options = format!("direct={direct};block=64KiB;queue_depth=3");
-        let faults: Box<Decide> = Box::new(decide);
-        faulty(
-            Operation::Read,
-            &sample,
-            0,
-            &mut buffer,
-            &options,
-            Some(faults),
-        )
-        .unwrap();
+        faulty(Operation::Read, &sample, &mut buffer, &options, faults).unwrap();
         assert!(buffer.inside() == sample.contents);
     }
 }
@@ -208,19 +191,11 @@ fn calls_of_one_byte_each_move_everything() {
         }
         let calls = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&calls);
-        let faults: Box<Decide> = Box::new(move |_, _| {
+        let faults = move |_, _: Call| {
             counted.fetch_add(1, SeqCst);
             Fault::Short(1)
-        });
-        faulty(
-            operation,
-            &sample,
-            0,
-            &mut buffer,
-            "direct=no",
-            Some(faults),
-        )
-        .unwrap();
+        };
+        faulty(operation, &sample, &mut buffer, "direct=no", faults).unwrap();
         assert!(buffer.inside() == sample.contents && sample.on_medium() == sample.contents);
         assert_eq!(calls.load(SeqCst), 5000);
     }
@@ -230,20 +205,12 @@ fn calls_of_one_byte_each_move_everything() {
 fn an_interrupted_call_is_made_again() {
     let sample = Sample::new(MIB);
     let mut buffer = Buffer::new(MIB, 0);
-    let faults: Box<Decide> = Box::new(|call, _| match call % 2 {
+    let faults = |call, _: Call| match call % 2 {
         0 => Fault::Errno(libc::EINTR),
         _ => Fault::None,
-    });
+    };
     let options = "direct=no;block=64KiB";
-    faulty(
-        Operation::Read,
-        &sample,
-        0,
-        &mut buffer,
-        options,
-        Some(faults),
-    )
-    .unwrap();
+    faulty(Operation::Read, &sample, &mut buffer, options, faults).unwrap();
     assert!(buffer.inside() == sample.contents);
 }
 
@@ -251,19 +218,12 @@ fn an_interrupted_call_is_made_again() {
 fn a_full_medium_is_a_no_space_error() {
     let sample = Sample::new(MIB);
     let mut buffer = Buffer::new(MIB, 0);
-    let faults: Box<Decide> = Box::new(|call, _| match call {
+    let faults = |call, _: Call| match call {
         7 => Fault::Errno(libc::ENOSPC),
         _ => Fault::None,
-    });
+    };
     let options = "direct=no;block=64KiB";
-    let outcome = faulty(
-        Operation::Write,
-        &sample,
-        0,
-        &mut buffer,
-        options,
-        Some(faults),
-    );
+    let outcome = faulty(Operation::Write, &sample, &mut buffer, options, faults);
     assert_eq!(outcome.unwrap_err().kind(), Kind::NoSpace);
 }
 
@@ -272,22 +232,15 @@ fn a_file_cut_off_while_it_is_read_is_an_error() {
     for direct in ["no", "yes"] {
         let sample = Sample::new(4 * MIB);
         let file = Arc::clone(&sample.file);
-        let faults: Box<Decide> = Box::new(move |call, _| {
+        let faults = move |call, _: Call| {
             if call == 0 {
                 file.truncate(1000).unwrap();
             }
             Fault::None
-        });
+        };
         let mut buffer = Buffer::new(4 * MIB, 0);
         let options = format!("direct={direct};block=64KiB");
-        let outcome = faulty(
-            Operation::Read,
-            &sample,
-            0,
-            &mut buffer,
-            &options,
-            Some(faults),
-        );
+        let outcome = faulty(Operation::Read, &sample, &mut buffer, &options, faults);
         assert_eq!(outcome.unwrap_err().kind(), Kind::EndOfFile);
         assert!(stays_untouched(&mut buffer));
     }
