@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from penstock import arrays, report, transfer
 from penstock._options import OptionKeys
-from penstock.dist.group import Group, made_by_all
+from penstock.dist.gathering import Gathering
 from penstock.dist.launched import Launched
 from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, this_host
 from penstock.dist.mpi.shared import Shared
@@ -167,7 +167,7 @@ class _Call:
             f"exchange={exchange!r})"
         )
 
-    def own_gpu(self, group: Group, shared: Shared[Group]) -> Device:
+    def own_gpu(self, group: Gathering, shared: Shared[Gathering]) -> Device:
         """Return the device, with the GPU of this rank for ``"cuda"``."""
         if parse_device(self.device) is None and isinstance(group, TorchGroup):
             ordinal = group.current_gpu()
@@ -176,7 +176,7 @@ class _Call:
         return shared.device(self.device)
 
     def memory(
-        self, source: Source, group: Group, shared: Shared[Group]
+        self, source: Source, group: Gathering, shared: Shared[Gathering]
     ) -> tuple[Any, arrays.View]:
         """Return the result and its memory, which no work queued on a stream uses any more."""
         out, view = self.out, self.arguments.out
@@ -189,7 +189,7 @@ class _Call:
 
 
 def _load(
-    group: Group,
+    group: Gathering,
     call: _Call | None,
     error: Exception | None,
     options: OptionKeys,
@@ -240,7 +240,7 @@ def _load(
     report.remember(report.together(reads.reports, view.device, elapsed, note))
     complete = partial(transfer.complete, view, call.copy_back)
     if any(copies for *_, copies in gathered):
-        made_by_all(group, f"{_STEP} (copy)", complete)
+        group.made_by_all(f"{_STEP} (copy)", complete)
     else:
         complete()
     return result
@@ -255,7 +255,7 @@ def _in_memory(view: arrays.View) -> str:
 
 
 def _fill(
-    group: Group,
+    group: Gathering,
     source: Source,
     reads: _Reads,
     exchange: ways.Exchange,

@@ -17,7 +17,7 @@ from penstock._native import CData, ffi, pointer
 from penstock._options import resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
-from penstock.dist.group import Group
+from penstock.dist.gathering import Gathering
 from penstock.dist.mpi.shared import Shared
 from penstock.dist.partition import partition
 from penstock.dtypes import ElementType, element_type, numpy_dtype
@@ -186,7 +186,7 @@ class Source:
     """
 
     def __init__(
-        self, arguments: Arguments, about: About, shared: Shared[Group], options: OptionKeys
+        self, arguments: Arguments, about: About, shared: Shared[Gathering], options: OptionKeys
     ) -> None:
         known = arguments.source
         if isinstance(known, KnownFile) and known.identity != about.identity:
