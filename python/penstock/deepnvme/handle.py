@@ -11,7 +11,6 @@ from weakref import WeakSet
 
 from penstock import _options, arrays, files, frameworks, transfer
 from penstock._native import CData
-from penstock.deepnvme import pinned
 from penstock.deepnvme.operation import (
     Operation,
     Reader,
@@ -21,6 +20,7 @@ from penstock.deepnvme.operation import (
     raise_first,
     touched,
 )
+from penstock.deepnvme.pinned import pin_handle
 from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.files import NativeFile
 from penstock.report import Report, from_native, last_account, remember_note
@@ -40,7 +40,7 @@ _LARGEST_INT = (1 << 31) - 1
 """The largest C int, which is the type of a descriptor."""
 
 
-class Handle:
+class Handle(pin_handle):
     """Reads and writes between files and arrays, synchronous or in the background.
 
     The methods and their arguments are those of DeepSpeed's handles. Where those return -1 or end
@@ -87,6 +87,8 @@ class Handle:
         self._lock = RLock()
         self._pending: list[Operation] = []
         self._accounts: list[Any] = []
+        # CPython clears attributes in the order of their creation: requests must go before pins.
+        self._pins: dict[int, Any] = {}
         _handles.add(self)
 
     def get_block_size(self) -> int:
@@ -243,27 +245,6 @@ class Handle:
             account if isinstance(account, Report) else from_native(account)
             for account in self._accounts
         )
-
-    def new_cpu_locked_tensor(self, num_elem: int, example_tensor: Any) -> Any:
-        """Return a page-locked array in host memory, with the data type of an example.
-
-        It is a torch tensor if the example is one, else a NumPy array.
-
-        Raises:
-            OutOfMemoryError: There is not enough memory, or the process may not lock it.
-        """
-        return pinned.new_cpu_locked_tensor(num_elem, example_tensor)
-
-    def free_cpu_locked_tensor(self, tensor: Any) -> bool:
-        """Release an array of :meth:`new_cpu_locked_tensor`; return whether it was one.
-
-        Its memory is freed with the last array that uses it.
-        """
-        return pinned.free_cpu_locked_tensor(tensor)
-
-    def is_pinned(self, buffer: Any) -> bool:
-        """Whether an array is in page-locked host memory, made here or known to CUDA."""
-        return pinned.is_pinned(buffer)
 
     def _move(
         self,
