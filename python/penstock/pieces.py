@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from penstock import arrays, report, request, transfer
 from penstock._keys import ArrayKeys
 from penstock._native import CData, lib, new_report
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import EndOfFileError, Error, IncompatibleError, InvalidError, check
 from penstock.files import READ, NativeFile, Path
@@ -21,9 +21,6 @@ from penstock.sequences import described, listed
 from penstock.shapes import lengths_of
 from penstock.stacks import Wanted, allocate_stacks
 from penstock.streams import one_stream, stream_handle
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _FORM = "(offset, out) or (offset, shape, dtype)"
 

@@ -6,7 +6,7 @@ import math
 import operator
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from penstock import arrays, report, request
 from penstock._core import load as load_at_once
 from penstock._core import save as save_at_once
 from penstock._native import NULL, CData, address, ffi, lib, new_report, pointer
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import EndOfFileError, Error, InvalidError, check
 from penstock.files import READ, NativeFile, Path, encode
@@ -24,9 +24,6 @@ from penstock.request import Request
 from penstock.request_group import RequestGroup
 from penstock.shapes import Shape, lengths_of
 from penstock.streams import is_idle, stream_handle
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 A = TypeVar("A")
 

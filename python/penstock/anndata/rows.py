@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.anndata import frames, genes, stored
 from penstock.anndata.genes import Join
 from penstock.anndata.libraries import Maker, scipy_matrix
@@ -26,9 +26,6 @@ from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5.many import start_into
 from penstock.hdf5.selection import Runs
 from penstock.placement import Device, Library
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 T = TypeVar("T")
 

@@ -14,23 +14,20 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import penstock
 from penstock import request, transfer
 from penstock._native import NULL, ffi, pointer
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
 from penstock.dist.storage import Storage, has_filters
 from penstock.errors import IncompatibleError, InvalidError, IOFailure, UnavailableError
 from penstock.files import WRITE, NativeFile, Path, encode, path_of_new
 from penstock.placement import HOST, Device, parse_device
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 def from_hdf5(

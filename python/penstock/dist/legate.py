@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import penstock
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
 from penstock.dist.partition import partition
@@ -62,9 +62,6 @@ from legate.core import (
     uint64,
 )
 from legate.core.task import InputStore, OutputStore, task
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _LONGEST_ERROR = 1200
 """Bytes of a pickled error. With its text and a short traceback it stays below the 4096 bytes of

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
 from penstock import arrays, report, transfer
-from penstock._options import OptionKeys
+from penstock._options import OptionKeys, Unpack
 from penstock.dist.gathering import Gathering
 from penstock.dist.launched import Launched
 from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, this_host
@@ -29,9 +29,6 @@ from penstock.request import Request
 from penstock.request_group import RequestGroup
 from penstock.shapes import Shape, lengths_of
 from penstock.streams import stream_handle, wait_for
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 PIECE = 64 << 20
 """Bytes that a rank reads between two exchanges, by default."""

@@ -6,12 +6,12 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from penstock import frameworks, request
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.files import READ, NativeFile, Path, encode, path_of_new
 from penstock.replacement import Replacement
 from penstock.torch.checkpoint import archive
@@ -19,9 +19,6 @@ from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
 from penstock.torch.checkpoint.restore import Restored
 from penstock.torch.checkpoint.storages import new_storage
 from penstock.torch.checkpoint.transfers import Ranges, is_durable, write_new
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _Restore = Callable[[Any, str], Any]
 

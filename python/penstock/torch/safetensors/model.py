@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from penstock import arrays, frameworks, request, transfer
-from penstock._options import OptionKeys
+from penstock._options import OptionKeys, Unpack
 from penstock.files import Path
 from penstock.streams import one_stream
 from penstock.torch.safetensors import dtypes
@@ -22,9 +22,6 @@ from penstock.torch.safetensors.opened import OneSave, WeightsFile
 from penstock.torch.safetensors.save import check_memory, save_file
 from penstock.torch.safetensors.sharded import files_of
 from penstock.torch.safetensors.shared import remove_duplicate_names, storage_ptr
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 def save_model(
