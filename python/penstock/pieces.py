@@ -189,7 +189,6 @@ class _Loading:
             file,
             request.READ,
             transfer.native_ranges(self.ranges),
-            len(self.ranges),
             options,
             stream=self.stream,
             flags=flags,

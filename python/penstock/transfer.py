@@ -191,7 +191,6 @@ def load_async(
         file,
         request.READ,
         request.one_range(start, view.pointer, view.nbytes),
-        1,
         native_options,
         stream=view.stream,
         flags=stream_flags(view.stream, explicit=stream is not None),
@@ -226,31 +225,20 @@ def read_into(file: NativeFile, out: Any, offset: int, options: CData) -> None:
     if not file.fill(out, offset, 0 if options is NULL else address(options), AT_ONCE):
         view = out if isinstance(out, arrays.View) else arrays.view(out)
         ranges = request.one_range(offset, view.pointer, view.nbytes)
-        move(file, request.READ, ranges, 1, view, options)
+        move(file, request.READ, ranges, view, options)
 
 
 def move(
-    file: NativeFile, operation: int, ranges: CData, count: int, view: arrays.View, options: CData
+    file: NativeFile, operation: int, ranges: CData, view: arrays.View, options: CData
 ) -> None:
     """Move ranges between a file and the memory of a view; return when the move is complete."""
     if view.nbytes <= AT_ONCE and _is_ready(view):
         done = new_report()
         call = lib.penstock_readv if operation == request.READ else lib.penstock_writev
-        check(call(file.handle, ranges, count, options, done))
+        check(call(file.handle, ranges, len(ranges), options, done))
         report.remember(done)
         return
-    made = request.submit(
-        file,
-        operation,
-        ranges,
-        count,
-        options,
-        stream=view.stream,
-        flags=stream_flags(view.stream, explicit=False) | request.CALLER_WAITS,
-        array=None,
-        keep=view,
-    )
-    finish(made)
+    finish(start(file, operation, ranges, options, stream=view.stream, keep=view))
 
 
 def _is_ready(view: arrays.View) -> bool:
@@ -261,33 +249,26 @@ def _is_ready(view: arrays.View) -> bool:
 def start(
     file: NativeFile,
     operation: int,
-    ranges: np.ndarray[Any, Any],
+    ranges: CData | np.ndarray[Any, Any],
     options: CData,
     *,
     stream: int | None,
     keep: object,
+    flags: int = request.CALLER_WAITS,
 ) -> Request[None]:
-    """Start to move ranges, an array of :data:`RANGE`, after the work queued on a stream.
+    """Start to move ranges after the work queued on a stream.
 
-    The caller does nothing but wait for the request.
+    By default, the caller does nothing but wait for the request.
     """
-    flags = stream_flags(stream, explicit=False) | request.CALLER_WAITS
-    return request.submit(
-        file,
-        operation,
-        native_ranges(ranges),
-        len(ranges),
-        options,
-        stream=stream,
-        flags=flags,
-        array=None,
-        keep=keep,
-    )
+    ranges = native_ranges(ranges) if isinstance(ranges, np.ndarray) else ranges
+    flags |= stream_flags(stream, explicit=False)
+    where = file, operation, ranges, options
+    return request.submit(*where, stream=stream, flags=flags, array=None, keep=keep)
 
 
 def native_ranges(ranges: np.ndarray[Any, Any]) -> CData:
-    """Return the address of an array of :data:`RANGE` for a call, which copies the ranges."""
-    return ffi.cast("penstock_range *", ranges.__array_interface__["data"][0])
+    """Return an array of :data:`RANGE` for a call, which copies the ranges."""
+    return ffi.from_buffer("penstock_range[]", ranges)
 
 
 def complete(view: arrays.View, copy_back: Callable[[], None] | None) -> None:

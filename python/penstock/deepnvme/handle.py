@@ -24,7 +24,7 @@ from penstock.deepnvme.pinned import pin_handle
 from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.files import NativeFile
 from penstock.report import Report, from_native, last_account, remember_note
-from penstock.request import READ, WRITE, Request, one_range, submit
+from penstock.request import READ, WRITE, Request, one_range
 
 DEFAULT_BLOCK_SIZE = 1 << 20
 DEFAULT_QUEUE_DEPTH = 128
@@ -292,7 +292,7 @@ class Handle(pin_handle):
             view, copy_back = _memory(operation, buffer)
             options, note = self._options(view, target, keys)
             ranges = one_range(touches.offset, view.pointer, view.nbytes)
-            transfer.move(file, operation, ranges, 1, view, options)
+            transfer.move(file, operation, ranges, view, options)
         if operation == READ:
             transfer.complete(view, copy_back)
         if note:
@@ -375,17 +375,8 @@ def start(
     file: NativeFile, operation: int, offset: int, view: arrays.View, options: CData
 ) -> Request[None]:
     """Start a transfer of one range, after the work queued on the stream of the view."""
-    return submit(
-        file,
-        operation,
-        one_range(offset, view.pointer, view.nbytes),
-        1,
-        options,
-        stream=view.stream,
-        flags=transfer.stream_flags(view.stream, explicit=False),
-        array=None,
-        keep=view,
-    )
+    ranges = one_range(offset, view.pointer, view.nbytes)
+    return transfer.start(file, operation, ranges, options, stream=view.stream, keep=view, flags=0)
 
 
 def _target(given: Target) -> Target:

@@ -20,7 +20,7 @@ import numpy as np
 
 import penstock
 from penstock import request, transfer
-from penstock._native import NULL, ffi, pointer
+from penstock._native import NULL
 from penstock._options import OptionKeys, Unpack, resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
@@ -287,26 +287,12 @@ def _write_encoded(
         )
     if not len(table):
         return
-    sizes = table[:, 1].tolist()
-    start, items = np.ascontiguousarray(data).ctypes.data, []
-    for address, size in zip(addresses.tolist(), sizes, strict=True):
-        items.append((address, size, pointer(start)))
-        start += size
-    ranges = ffi.new("penstock_range[]", items)
+    data, sizes = np.ascontiguousarray(data), table[:, 1]
+    ranges = np.empty(len(table), transfer.RANGE)
+    ranges["offset"], ranges["length"] = addresses, sizes
+    ranges["buffer"] = data.ctypes.data + np.cumsum(sizes) - sizes
     with target.open() as file:
-        transfer.finish(
-            request.submit(
-                file,
-                request.WRITE,
-                ranges,
-                len(items),
-                NULL,
-                stream=None,
-                flags=request.CALLER_WAITS,
-                array=None,
-                keep=data,
-            )
-        )
+        transfer.finish(transfer.start(file, request.WRITE, ranges, NULL, stream=None, keep=data))
         if durable:
             file.sync()
 

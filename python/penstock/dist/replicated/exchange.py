@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +14,9 @@ from penstock import arrays, pinned
 from penstock._native import ffi
 from penstock.dist.gathering import Gathering, RankError
 from penstock.dist.replicated import peers
+from penstock.dist.replicated.source import OnGpu
 from penstock.dist.torch_group import TorchGroup
+from penstock.dtypes import element_type
 from penstock.errors import InvalidError, UnavailableError
 from penstock.memory import copy_bytes
 
@@ -142,7 +145,8 @@ class ByNccl(_WithoutEnd):
     def __init__(self, group: TorchGroup, view: arrays.View) -> None:
         self._group, self._device = group, view.device
         self._torch, self._distributed = group.torch, group.torch.distributed
-        self._bytes = self._torch.as_tensor(_Bytes(view), device=f"cuda:{view.device}")
+        whole = replace(view, shape=(view.nbytes,), dtype=element_type(_BYTES))
+        self._bytes = self._torch.as_tensor(OnGpu(whole), device=f"cuda:{view.device}")
         if self._bytes.data_ptr() != view.pointer:
             raise UnavailableError(
                 "torch makes no tensor of the result's memory", remedy='use exchange="host"'
@@ -173,19 +177,6 @@ class ByNccl(_WithoutEnd):
             all_ended.callback(lambda: self._torch.cuda.current_stream().synchronize())
             for work in queued:
                 all_ended.callback(work.wait)
-
-
-class _Bytes:
-    """The memory of a view as bytes, by the CUDA array interface."""
-
-    def __init__(self, view: arrays.View) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (view.nbytes,),
-            "typestr": "|u1",
-            "data": (view.pointer, False),
-            "strides": None,
-            "version": 3,
-        }
 
 
 @contextmanager
