@@ -25,11 +25,7 @@ from penstock.streams import one_stream, stream_handle
 _FORM = "(offset, out) or (offset, shape, dtype)"
 
 
-def load_many(
-    path: Path,
-    pieces: Iterable[Any],
-    **keys: Unpack[ArrayKeys],
-) -> list[Any]:
+def load_many(path: Path, pieces: Iterable[Any], **keys: Unpack[ArrayKeys]) -> list[Any]:
     """Read many arrays from the plain bytes of a file, as one request.
 
     Pieces that are close together in the file are read together, whatever their order.
@@ -75,9 +71,7 @@ def load_many(
 
 
 def load_many_async(
-    path: Path,
-    pieces: Iterable[Any],
-    **keys: Unpack[ArrayKeys],
+    path: Path, pieces: Iterable[Any], **keys: Unpack[ArrayKeys]
 ) -> Request[list[Any]]:
     """Start what :func:`load_many` does, and return at once.
 

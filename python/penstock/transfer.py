@@ -107,13 +107,7 @@ def load(
     return out
 
 
-def save(
-    path: Path,
-    array: Any,
-    *,
-    stream: Any = None,
-    **options: Unpack[OptionKeys],
-) -> None:
+def save(path: Path, array: Any, *, stream: Any = None, **options: Unpack[OptionKeys]) -> None:
     """Replace a file by the plain bytes of an array, in C order.
 
     A reader sees the old file or the new one, never a part. With ``durable=True``, the new file
@@ -202,11 +196,7 @@ def load_async(
 
 
 def save_async(
-    path: Path,
-    array: A,
-    *,
-    stream: Any = None,
-    **options: Unpack[OptionKeys],
+    path: Path, array: A, *, stream: Any = None, **options: Unpack[OptionKeys]
 ) -> Request[A]:
     """Start what :func:`save` does, and return at once. The array must not change meanwhile.
 

@@ -129,12 +129,7 @@ def read_sparse(group: Any, matrix: Matrix, maker: Maker, options: OptionKeys) -
 
 
 def read_into(
-    group: Any,
-    matrix: Matrix,
-    maker: Maker,
-    data: Any,
-    kind: np.dtype[Any],
-    options: OptionKeys,
+    group: Any, matrix: Matrix, maker: Maker, data: Any, kind: np.dtype[Any], options: OptionKeys
 ) -> Any:
     """Read all values of the matrix of a group into an array, and return the indices, of a type.
 

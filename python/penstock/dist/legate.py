@@ -74,11 +74,7 @@ Legate binds the thread of a leaf to one of them, and the threads that it starts
 
 
 def from_file(
-    path: Path,
-    dataset_name: str,
-    *,
-    slab: Any = (),
-    **options: Unpack[OptionKeys],
+    path: Path, dataset_name: str, *, slab: Any = (), **options: Unpack[OptionKeys]
 ) -> Any:
     """Read a dataset into a Legate array, a tile a leaf task.
 
@@ -110,10 +106,7 @@ def from_file(
 
 
 def from_file_batched(
-    path: Path,
-    dataset_name: str,
-    chunk_size: Sequence[int],
-    **options: Unpack[OptionKeys],
+    path: Path, dataset_name: str, chunk_size: Sequence[int], **options: Unpack[OptionKeys]
 ) -> Iterator[tuple[Any, tuple[int, ...]]]:
     """Iterate over a dataset in batches, the last dimension fastest.
 

@@ -30,13 +30,7 @@ class Shared(Generic[G]):
     """
 
     def __init__(
-        self,
-        ranks: G,
-        path: str,
-        identity: tuple[int, ...],
-        *,
-        writes: bool,
-        local_rank: int,
+        self, ranks: G, path: str, identity: tuple[int, ...], *, writes: bool, local_rank: int
     ) -> None:
         self.ranks = ranks
         self.path = path

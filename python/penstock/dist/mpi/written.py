@@ -36,10 +36,7 @@ class WrittenDataset:
     """
 
     def __init__(
-        self,
-        shared: Shared[Ranks],
-        description: Description,
-        storage: tuple[Storage, Any] | None,
+        self, shared: Shared[Ranks], description: Description, storage: tuple[Storage, Any] | None
     ) -> None:
         self._shared = shared
         self._stored = StoredArray(description)

@@ -186,11 +186,7 @@ class _Call:
 
 
 def _load(
-    group: Gathering,
-    call: _Call | None,
-    error: Exception | None,
-    options: OptionKeys,
-    began: int,
+    group: Gathering, call: _Call | None, error: Exception | None, options: OptionKeys, began: int
 ) -> Any:
     step = _STEP if call is None else call.step
 

@@ -58,11 +58,7 @@ def save(obj: Any, f: Path, **options: Unpack[OptionKeys]) -> None:
 
 
 def load(
-    f: Path,
-    map_location: Any = None,
-    *,
-    weights_only: bool = True,
-    **options: Unpack[OptionKeys],
+    f: Path, map_location: Any = None, *, weights_only: bool = True, **options: Unpack[OptionKeys]
 ) -> Any:
     """Load what :func:`save` or ``torch.save`` has saved, as ``torch.load`` does.
 

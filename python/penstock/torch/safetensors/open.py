@@ -123,11 +123,7 @@ class safe_open:  # noqa: N801 - the name in the package safetensors
         return self._file().entry(name)
 
     def prefetch(
-        self,
-        plan: Plan | None = None,
-        *,
-        device: Any = None,
-        threads: int | None = None,
+        self, plan: Plan | None = None, *, device: Any = None, threads: int | None = None
     ) -> PrefetchLoader:
         """Start to read tensors, or slices, by one request, and return at once.
 

@@ -79,9 +79,7 @@ class _Window(NamedTuple):
             self.file.close()
 
 
-def _in_turn(
-    windows: Generator[_Window, None, None],
-) -> Generator[_Window, None, None]:
+def _in_turn(windows: Generator[_Window, None, None]) -> Generator[_Window, None, None]:
     """Yield windows. One that cannot be started raises its error when its tensors are due."""
 
     def fail(error: Exception) -> Generator[tuple[str, Any], None, None]:
