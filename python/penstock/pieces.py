@@ -64,8 +64,7 @@ def load_many(path: Path, pieces: Iterable[Any], **keys: Unpack[ArrayKeys]) -> l
             check(lib.penstock_readv(file.handle, ranges, len(loading.ranges), given.options, done))
             report.remember(done)
         else:
-            flags = transfer.stream_flags(loading.stream, explicit=False) | request.CALLER_WAITS
-            transfer.finish(loading.submit(file, given.options, flags))
+            transfer.finish(loading.submit(file, given.options))
     loading.complete()
     return loading.arrays
 
@@ -84,8 +83,7 @@ def load_many_async(
     given = _arguments(**keys)
     file = NativeFile(path, READ)
     loading = _Loading(pieces, given.device, given.after, blocking=False)
-    flags = transfer.stream_flags(loading.stream, explicit=given.after is not None)
-    made = loading.submit(file, given.options, flags)
+    made = loading.submit(file, given.options, flags=0, explicit=given.after is not None)
     loading.complete()
     return made
 
@@ -177,18 +175,10 @@ class _Loading:
         self.ranges["buffer"][number] = view.pointer
         self._views.append(view)
 
-    def submit(self, file: NativeFile, options: Any, flags: int) -> Request[list[Any]]:
-        """Start a request."""
-        return request.submit(
-            file,
-            request.READ,
-            transfer.native_ranges(self.ranges),
-            options,
-            stream=self.stream,
-            flags=flags,
-            array=self.arrays,
-            keep=self._views,
-        )
+    def submit(self, file: NativeFile, options: Any, **keys: Any) -> Request[list[Any]]:
+        """Start a request, with other arguments of :func:`penstock.transfer.start`."""
+        keys |= {"stream": self.stream, "keep": self._views, "array": self.arrays}
+        return transfer.start(file, request.READ, self.ranges, options, **keys)
 
     def complete(self) -> None:
         """Copy temporaries to the given arrays, and record the writes in their frameworks."""

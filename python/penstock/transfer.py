@@ -171,26 +171,19 @@ def load_async(
     """
     after = stream_handle(stream)
     native_options = resolve(options)
-    start = offset_of(offset)
+    at = offset_of(offset)
     device = place(device, like, pin, out)
     file = NativeFile(path, READ)
     if out is None:
-        out = _new_array(file, path, dtype, shape, start, device, after)
+        out = _new_array(file, path, dtype, shape, at, device, after)
         view = arrays.new(out, after)
     else:
         check_device(out, device)
         view = arrays.contiguous_destination(out, after)
     _check_shape(view, dtype, shape)
-    made = request.submit(
-        file,
-        request.READ,
-        request.one_range(start, view.pointer, view.nbytes),
-        native_options,
-        stream=view.stream,
-        flags=stream_flags(view.stream, explicit=stream is not None),
-        array=out,
-        keep=view,
-    )
+    ranges = request.one_range(at, view.pointer, view.nbytes)
+    keys: Any = {"array": out, "flags": 0, "explicit": stream is not None}
+    made = start(file, request.READ, ranges, native_options, stream=view.stream, keep=view, **keys)
     arrays.note_write(view)
     return made
 
@@ -244,16 +237,18 @@ def start(
     *,
     stream: int | None,
     keep: object,
+    array: Any = None,
     flags: int = request.CALLER_WAITS,
-) -> Request[None]:
-    """Start to move ranges after the work queued on a stream.
+    explicit: bool = False,
+) -> Request[Any]:
+    """Start to move ranges after the work queued on a stream, as :func:`stream_flags` says.
 
     By default, the caller does nothing but wait for the request.
     """
     ranges = native_ranges(ranges) if isinstance(ranges, np.ndarray) else ranges
-    flags |= stream_flags(stream, explicit=False)
+    flags |= stream_flags(stream, explicit=explicit)
     where = file, operation, ranges, options
-    return request.submit(*where, stream=stream, flags=flags, array=None, keep=keep)
+    return request.submit(*where, stream=stream, flags=flags, array=array, keep=keep)
 
 
 def native_ranges(ranges: np.ndarray[Any, Any]) -> CData:

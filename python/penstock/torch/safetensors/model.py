@@ -231,15 +231,8 @@ def _read(file: WeightsFile, pieces: Sequence[tuple[int, arrays.View]]) -> None:
     views = [view for _, view in pieces]
     ranges = [(begin, view.nbytes, view.pointer) for begin, view in pieces]
     stream = one_stream((view.stream, view.device) for view in views)
-    made = transfer.start(
-        file.file,
-        request.READ,
-        np.array(ranges, transfer.RANGE),
-        file.options,
-        stream=stream,
-        keep=views,
-    )
-    transfer.finish(made)
+    where = file.file, request.READ, np.array(ranges, transfer.RANGE), file.options
+    transfer.finish(transfer.start(*where, stream=stream, keep=views))
     for view in views:
         arrays.note_write(view)
 
