@@ -6,6 +6,7 @@ The library takes its own from the environment, then from the tuned profile, the
 from __future__ import annotations
 
 import os
+import typing
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,7 +19,9 @@ from penstock._native import NULL, CData, ffi, lib, new_options
 from penstock.errors import InvalidError, check
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Unpack as Unpack
+else:  # annotations are not evaluated
+    Unpack = getattr(typing, "Unpack", None)
 
 
 class OptionKeys(TypedDict, total=False):

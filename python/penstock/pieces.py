@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from penstock import arrays, report, request, transfer
 from penstock._keys import ArrayKeys
 from penstock._native import CData, lib, new_report
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import EndOfFileError, Error, IncompatibleError, InvalidError, check
 from penstock.files import READ, NativeFile, Path
@@ -22,17 +22,10 @@ from penstock.shapes import lengths_of
 from penstock.stacks import Wanted, allocate_stacks
 from penstock.streams import one_stream, stream_handle
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 _FORM = "(offset, out) or (offset, shape, dtype)"
 
 
-def load_many(
-    path: Path,
-    pieces: Iterable[Any],
-    **keys: Unpack[ArrayKeys],
-) -> list[Any]:
+def load_many(path: Path, pieces: Iterable[Any], **keys: Unpack[ArrayKeys]) -> list[Any]:
     """Read many arrays from the plain bytes of a file, as one request.
 
     Pieces that are close together in the file are read together, whatever their order.
@@ -71,16 +64,13 @@ def load_many(
             check(lib.penstock_readv(file.handle, ranges, len(loading.ranges), given.options, done))
             report.remember(done)
         else:
-            flags = transfer.stream_flags(loading.stream, explicit=False) | request.CALLER_WAITS
-            transfer.finish(loading.submit(file, given.options, flags))
+            transfer.finish(loading.submit(file, given.options))
     loading.complete()
     return loading.arrays
 
 
 def load_many_async(
-    path: Path,
-    pieces: Iterable[Any],
-    **keys: Unpack[ArrayKeys],
+    path: Path, pieces: Iterable[Any], **keys: Unpack[ArrayKeys]
 ) -> Request[list[Any]]:
     """Start what :func:`load_many` does, and return at once.
 
@@ -93,8 +83,7 @@ def load_many_async(
     given = _arguments(**keys)
     file = NativeFile(path, READ)
     loading = _Loading(pieces, given.device, given.after, blocking=False)
-    flags = transfer.stream_flags(loading.stream, explicit=given.after is not None)
-    made = loading.submit(file, given.options, flags)
+    made = loading.submit(file, given.options, flags=0, explicit=given.after is not None)
     loading.complete()
     return made
 
@@ -186,19 +175,10 @@ class _Loading:
         self.ranges["buffer"][number] = view.pointer
         self._views.append(view)
 
-    def submit(self, file: NativeFile, options: Any, flags: int) -> Request[list[Any]]:
-        """Start a request."""
-        return request.submit(
-            file,
-            request.READ,
-            transfer.native_ranges(self.ranges),
-            len(self.ranges),
-            options,
-            stream=self.stream,
-            flags=flags,
-            array=self.arrays,
-            keep=self._views,
-        )
+    def submit(self, file: NativeFile, options: Any, **keys: Any) -> Request[list[Any]]:
+        """Start a request, with other arguments of :func:`penstock.transfer.start`."""
+        keys |= {"stream": self.stream, "keep": self._views, "array": self.arrays}
+        return transfer.start(file, request.READ, self.ranges, options, **keys)
 
     def complete(self) -> None:
         """Copy temporaries to the given arrays, and record the writes in their frameworks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
 from penstock._core import Report as SmallReport
@@ -19,31 +19,6 @@ _ROUTES = {
     lib.PENSTOCK_ROUTE_GDS: "gds",
     lib.PENSTOCK_ROUTE_HDF5: "hdf5",
 }
-_PATHS = (
-    "host_buffered",
-    "host_direct",
-    "staged_buffered",
-    "staged_direct",
-    "mapped",
-    "gds_p2p",
-    "gds_nvfs",
-    "gds_posix",
-    "gds_unproven",
-    "hdf5",
-)
-_COUNTS = (
-    "elapsed_ns",
-    "io_calls",
-    "copies",
-    "block",
-    "threads",
-    "queue_depth",
-    "chunks",
-    "stored",
-    "decoded_cpu",
-    "decoded_gpu",
-)
-
 _SUMS = ("bytes", "io_calls", "copies", "chunks", "stored", "decoded_cpu", "decoded_gpu")
 _MOST = ("block", "threads", "queue_depth")
 
@@ -148,6 +123,9 @@ class Report:
         return ", ".join(words) + (f" ({self.note})" if self.note else "")
 
 
+_NUMBERS = [field.name for field in fields(Report) if field.type == "int"]
+_PATHS = _NUMBERS[_NUMBERS.index("host_buffered") : _NUMBERS.index("hdf5") + 1]
+
 # A native report becomes a Report when the caller asks for it. This saves time for small reads.
 _Kept: TypeAlias = "Report | SmallReport | CData | tuple[int, int, str]"
 _last: ContextVar[_Kept | None] = ContextVar("penstock_last_report", default=None)
@@ -224,12 +202,9 @@ def together(parts: Sequence[Report], device: int, elapsed_ns: int, note: str) -
 
 def from_native(native: CData) -> Report:
     """Return the Report with the contents of a ``penstock_report``."""
-    counts = {name: getattr(native, name) for name in (*_PATHS, *_COUNTS)}
     return Report(
         route=_ROUTES.get(native.route, "unknown"),
-        device=native.device,
-        bytes=native.bytes,
         tuned=text(ffi.cast("char *", native.tuned)),
         note=text(ffi.cast("char *", native.note)),
-        **counts,
+        **{name: getattr(native, name) for name in _NUMBERS},
     )

@@ -443,7 +443,6 @@ def submit(
     file: NativeFile,
     operation: int,
     ranges: CData,
-    count: int,
     options: CData,
     *,
     stream: int | None,
@@ -452,7 +451,7 @@ def submit(
     keep: object,
 ) -> Request[A]:
     """Start a transfer. The request keeps the file open until it is finished."""
-    after = NULL if stream is None else pointer(stream)
+    after, count = NULL if stream is None else pointer(stream), len(ranges)
     return submit_with(
         lambda made: int(
             lib.penstock_submit(file.handle, operation, ranges, count, options, after, flags, made)

@@ -6,7 +6,7 @@ import math
 import operator
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from penstock import arrays, report, request
 from penstock._core import load as load_at_once
 from penstock._core import save as save_at_once
 from penstock._native import NULL, CData, address, ffi, lib, new_report, pointer
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import EndOfFileError, Error, InvalidError, check
 from penstock.files import READ, NativeFile, Path, encode
@@ -24,9 +24,6 @@ from penstock.request import Request
 from penstock.request_group import RequestGroup
 from penstock.shapes import Shape, lengths_of
 from penstock.streams import is_idle, stream_handle
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 A = TypeVar("A")
 
@@ -110,13 +107,7 @@ def load(
     return out
 
 
-def save(
-    path: Path,
-    array: Any,
-    *,
-    stream: Any = None,
-    **options: Unpack[OptionKeys],
-) -> None:
+def save(path: Path, array: Any, *, stream: Any = None, **options: Unpack[OptionKeys]) -> None:
     """Replace a file by the plain bytes of an array, in C order.
 
     A reader sees the old file or the new one, never a part. With ``durable=True``, the new file
@@ -180,37 +171,25 @@ def load_async(
     """
     after = stream_handle(stream)
     native_options = resolve(options)
-    start = offset_of(offset)
+    at = offset_of(offset)
     device = place(device, like, pin, out)
     file = NativeFile(path, READ)
     if out is None:
-        out = _new_array(file, path, dtype, shape, start, device, after)
+        out = _new_array(file, path, dtype, shape, at, device, after)
         view = arrays.new(out, after)
     else:
         check_device(out, device)
         view = arrays.contiguous_destination(out, after)
     _check_shape(view, dtype, shape)
-    made = request.submit(
-        file,
-        request.READ,
-        request.one_range(start, view.pointer, view.nbytes),
-        1,
-        native_options,
-        stream=view.stream,
-        flags=stream_flags(view.stream, explicit=stream is not None),
-        array=out,
-        keep=view,
-    )
+    ranges = request.one_range(at, view.pointer, view.nbytes)
+    keys: Any = {"array": out, "flags": 0, "explicit": stream is not None}
+    made = start(file, request.READ, ranges, native_options, stream=view.stream, keep=view, **keys)
     arrays.note_write(view)
     return made
 
 
 def save_async(
-    path: Path,
-    array: A,
-    *,
-    stream: Any = None,
-    **options: Unpack[OptionKeys],
+    path: Path, array: A, *, stream: Any = None, **options: Unpack[OptionKeys]
 ) -> Request[A]:
     """Start what :func:`save` does, and return at once. The array must not change meanwhile.
 
@@ -229,31 +208,20 @@ def read_into(file: NativeFile, out: Any, offset: int, options: CData) -> None:
     if not file.fill(out, offset, 0 if options is NULL else address(options), AT_ONCE):
         view = out if isinstance(out, arrays.View) else arrays.view(out)
         ranges = request.one_range(offset, view.pointer, view.nbytes)
-        move(file, request.READ, ranges, 1, view, options)
+        move(file, request.READ, ranges, view, options)
 
 
 def move(
-    file: NativeFile, operation: int, ranges: CData, count: int, view: arrays.View, options: CData
+    file: NativeFile, operation: int, ranges: CData, view: arrays.View, options: CData
 ) -> None:
     """Move ranges between a file and the memory of a view; return when the move is complete."""
     if view.nbytes <= AT_ONCE and _is_ready(view):
         done = new_report()
         call = lib.penstock_readv if operation == request.READ else lib.penstock_writev
-        check(call(file.handle, ranges, count, options, done))
+        check(call(file.handle, ranges, len(ranges), options, done))
         report.remember(done)
         return
-    made = request.submit(
-        file,
-        operation,
-        ranges,
-        count,
-        options,
-        stream=view.stream,
-        flags=stream_flags(view.stream, explicit=False) | request.CALLER_WAITS,
-        array=None,
-        keep=view,
-    )
-    finish(made)
+    finish(start(file, operation, ranges, options, stream=view.stream, keep=view))
 
 
 def _is_ready(view: arrays.View) -> bool:
@@ -264,33 +232,28 @@ def _is_ready(view: arrays.View) -> bool:
 def start(
     file: NativeFile,
     operation: int,
-    ranges: np.ndarray[Any, Any],
+    ranges: CData | np.ndarray[Any, Any],
     options: CData,
     *,
     stream: int | None,
     keep: object,
-) -> Request[None]:
-    """Start to move ranges, an array of :data:`RANGE`, after the work queued on a stream.
+    array: Any = None,
+    flags: int = request.CALLER_WAITS,
+    explicit: bool = False,
+) -> Request[Any]:
+    """Start to move ranges after the work queued on a stream, as :func:`stream_flags` says.
 
-    The caller does nothing but wait for the request.
+    By default, the caller does nothing but wait for the request.
     """
-    flags = stream_flags(stream, explicit=False) | request.CALLER_WAITS
-    return request.submit(
-        file,
-        operation,
-        native_ranges(ranges),
-        len(ranges),
-        options,
-        stream=stream,
-        flags=flags,
-        array=None,
-        keep=keep,
-    )
+    ranges = native_ranges(ranges) if isinstance(ranges, np.ndarray) else ranges
+    flags |= stream_flags(stream, explicit=explicit)
+    where = file, operation, ranges, options
+    return request.submit(*where, stream=stream, flags=flags, array=array, keep=keep)
 
 
 def native_ranges(ranges: np.ndarray[Any, Any]) -> CData:
-    """Return the address of an array of :data:`RANGE` for a call, which copies the ranges."""
-    return ffi.cast("penstock_range *", ranges.__array_interface__["data"][0])
+    """Return an array of :data:`RANGE` for a call, which copies the ranges."""
+    return ffi.from_buffer("penstock_range[]", ranges)
 
 
 def complete(view: arrays.View, copy_back: Callable[[], None] | None) -> None:

@@ -45,9 +45,8 @@ def test_each_rank_binds_itself():
 
 
 def test_gpus_are_given_out_in_turn():
-    assert layout(ranks=2, gpus=2).gpu_places == ("0,1", "2,3")
-    given = layout(ranks=2, gpus=2, gpu="2,3/0,1")
-    assert (given.gpu_bind, given.gpu_places) == (("2,3", "0,1"), ())
+    assert layout(ranks=2, gpus=2).bindings == ["--gpu-places=0,1/2,3"]
+    assert layout(ranks=2, gpus=2, gpu="2,3/0,1").bindings == ["--gpu=2,3/0,1"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,7 @@ def test_an_allocation_with_too_few_gpus_is_an_error(visible):
 
 
 def test_a_rank_can_have_no_gpu():
-    (word,) = layout(ranks=1, gpus=0)._bindings
+    (word,) = layout(ranks=1, gpus=0).bindings
     assert bound([word, "--", "./program"], {})[1]["CUDA_VISIBLE_DEVICES"] == ""
 
 

@@ -118,19 +118,8 @@ class Batches(Epochs):
             rows = Rows(paths, x, device=device, like=like, dtype=dtype, dense=dense, join=join)
         self.rows = rows
         self._cells = _Cells(rows, mask)
-        super().__init__(
-            self._cells,
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            drop_last=drop_last,
-            prefetch=prefetch,
-            weights=weights,
-            block=block,
-            mix=mix,
-            rank=rank,
-            world_size=world_size,
-        )
+        order = shuffle, seed, drop_last, prefetch, weights, block, mix, rank, world_size
+        super().__init__(self._cells, batch_size, *order)
         self._window = None if window is None else number("window", window, 1)
         names = [obs] if isinstance(obs, str) else list(obs)
         self.categories: dict[str, Any] = {}

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.anndata import stored
 from penstock.anndata.libraries import Maker, cupy_matrix, needs_cupy, scipy_matrix
 from penstock.anndata.stored import Matrix
 from penstock.data.files import opened_file
 from penstock.hdf5.many import read_many, start_into
 from penstock.placement import Device
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _ON_DEVICE = ("X", "layers", "obsm", "obsp", "varm", "varp")
 """What goes to the device. Annotations, ``uns`` and ``raw`` stay on the host."""
@@ -132,12 +129,7 @@ def read_sparse(group: Any, matrix: Matrix, maker: Maker, options: OptionKeys) -
 
 
 def read_into(
-    group: Any,
-    matrix: Matrix,
-    maker: Maker,
-    data: Any,
-    kind: np.dtype[Any],
-    options: OptionKeys,
+    group: Any, matrix: Matrix, maker: Maker, data: Any, kind: np.dtype[Any], options: OptionKeys
 ) -> Any:
     """Read all values of the matrix of a group into an array, and return the indices, of a type.
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.anndata import frames, genes, stored
 from penstock.anndata.genes import Join
 from penstock.anndata.libraries import Maker, scipy_matrix
@@ -26,9 +26,6 @@ from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5.many import start_into
 from penstock.hdf5.selection import Runs
 from penstock.placement import Device, Library
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 T = TypeVar("T")
 
@@ -216,12 +213,11 @@ class Rows(FileSamples):
         def read_group(group: Sequence[int]) -> None:
             for number in group:
                 mine = slice(None) if len(present) == 1 else numbers == number
-                starts, lengths, positions = plan.runs(mine)
                 arrays = [data] if indices is None else [data, indices]
                 if number in self._held:
-                    self._place(number, starts, lengths, positions, arrays)
+                    self._place(number, *plan.runs(mine), arrays)
                     continue
-                runs = Runs(starts, lengths, positions)
+                runs = Runs(*plan.runs(mine))
                 if not runs.count:
                     continue
                 matrix = self._matrices[number]
@@ -264,14 +260,7 @@ class Rows(FileSamples):
         self._held[number] = held
         return matrix._replace(format="csr", indptr=held.indptr.astype(np.int64))
 
-    def _place(
-        self,
-        number: int,
-        starts: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        positions: NDArray[np.int64],
-        arrays: Sequence[Any],
-    ) -> None:
+    def _place(self, number: int, starts: Any, lengths: Any, positions: Any, arrays: Any) -> None:
         """Copy rows of a matrix that is in memory to their places in the arrays of a read."""
         maker, held = self._maker, self._held[number]
         source = Runs(starts, lengths).points
@@ -486,7 +475,7 @@ class _Plan(NamedTuple):
         length = int(positions[-1] + counts[-1]) if len(rows) else 0
         return cls(rows, starts[rows], counts, positions, firsts, length, longest)
 
-    def runs(self, which: Any) -> tuple[NDArray[np.int64], ...]:
+    def runs(self, which: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         return self.starts[which], self.lengths[which], self.positions[which]
 
     def parts(self, kind: np.dtype[Any]) -> Iterator[_Part]:

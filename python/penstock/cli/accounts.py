@@ -89,9 +89,7 @@ def _process(file: Path) -> Process:
     return process
 
 
-def flows(
-    closed: Iterable[dict[str, Any]],
-) -> Iterator[tuple[str, str, str, dict[str, int]]]:
+def flows(closed: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str, str, dict[str, int]]]:
     """Yield file, operation, path, and counts (calls, bytes, ns) from each account."""
     for account in closed:
         for operation in ("read", "write"):

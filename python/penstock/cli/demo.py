@@ -12,13 +12,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.table import Table
 
 import penstock as ps
-from penstock.cli import devices, memory, samples
+from penstock.cli import comparison, devices, memory, samples
 from penstock.cli.output import AsJson, messages, print_json, results
 from penstock.signals import temporary_folder
 from penstock.units import gigabytes_per_second, parse_size, size
@@ -124,7 +122,7 @@ def _measure(sample: samples.Sample, device: str) -> dict[str, Any]:
     ours = sample.read(device)
     report = ps.last_report()
     assert report is not None
-    verified = _same_bytes(devices.native(devices.to_host(ours)), expected)
+    verified = not comparison.difference(devices.native(devices.to_host(ours)), expected)
     copied_by, copy = devices.usual_copy(ours)
     del ours
     seconds, peer_seconds = _alternate(lambda: sample.read(device), lambda: copy(sample.peer()))
@@ -142,17 +140,6 @@ def _measure(sample: samples.Sample, device: str) -> dict[str, Any]:
         "ratio": peer_seconds / seconds,
         "verified": verified,
     }
-
-
-def _same_bytes(ours: NDArray[Any], expected: NDArray[Any]) -> bool:
-    if ours.dtype != expected.dtype or ours.shape != expected.shape:
-        return False
-    # Compared as bytes, NaN equals itself, and -0.0 is not 0.0.
-    return np.array_equal(_as_bytes(ours), _as_bytes(expected))
-
-
-def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _alternate(ours: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
@@ -180,14 +167,9 @@ def _print(rows: list[dict[str, Any]], target: devices.Target, peer: str) -> Non
         title_justify="left",
         caption_justify="left",
     )
-    for heading in ("Data", "Layout"):
-        table.add_column(heading)
-    table.add_column("Bytes", justify="right")
-    table.add_column("Route")
-    table.add_column("Decoded by")
-    for heading in ("GB/s", f"{peer} GB/s", "Ratio"):
-        table.add_column(heading, justify="right")
-    table.add_column("Verified")
+    rates = ("GB/s", f"{peer} GB/s", "Ratio")
+    for heading in ("Data", "Layout", "Bytes", "Route", "Decoded by", *rates, "Verified"):
+        table.add_column(heading, justify="right" if heading in ("Bytes", *rates) else "left")
     for row in rows:
         table.add_row(
             row["dataset"],

@@ -31,12 +31,10 @@ def answer(
         bool, _question("--version", penstock.__version__, "Print Penstock's version.")
     ] = False,
     library: Annotated[
-        bool,
-        _question("--library", paths.library(), "Print the path of the library."),
+        bool, _question("--library", paths.library(), "Print the path of the library.")
     ] = False,
     include_dir: Annotated[
-        bool,
-        _question("--include-dir", paths.include_dir(), "Print the folder of penstock.h."),
+        bool, _question("--include-dir", paths.include_dir(), "Print the folder of penstock.h.")
     ] = False,
     plugin_dir: Annotated[
         bool,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import typer
 
@@ -18,23 +18,12 @@ LAUNCHERS = ("mpirun", "srun", "none")
 class Layout:
     """The numbers of nodes and ranks, and the binding of each rank of a node."""
 
-    launcher: str = "none"
-    nodes: int = 1
-    ranks_per_node: int = 1
-    gpus: int | None = None
-    """The number of GPUs of a rank; ``None``: all visible ones."""
-    gpu_bind: tuple[str, ...] = ()
-    """For each rank of a node its GPUs, as ``CUDA_VISIBLE_DEVICES`` takes them."""
-    gpu_places: tuple[str, ...] = ()
-    """For each rank of a node, without ``gpu_bind``, the places of its GPUs among the visible ones.
-
-    An allocation may have set ``CUDA_VISIBLE_DEVICES`` on the node.
-    """
-    cpu_bind: tuple[str, ...] = ()
-    """For each rank of a node its cores, as ``numactl --physcpubind`` takes them."""
-    mem_bind: tuple[str, ...] = ()
-    """For each rank of a node its memory, as ``numactl --membind`` takes it."""
-    extra: tuple[str, ...] = field(default=())
+    launcher: str
+    nodes: int
+    ranks_per_node: int
+    bindings: list[str]
+    """Arguments of :mod:`penstock.cli.bind`."""
+    extra: list[str]
     """More arguments of the launcher."""
 
     @classmethod
@@ -45,9 +34,9 @@ class Layout:
         ranks_per_node: int,
         gpus: int | None,
         bindings: Mapping[str, str | None],
-        extra: Iterable[str],
+        extra: list[str],
     ) -> Layout:
-        """Check the flags, and divide the bindings, which are by flag."""
+        """Check the flags; the bindings are by flag."""
         if launcher not in LAUNCHERS:
             raise typer.BadParameter(
                 f"{launcher!r} is not one of {', '.join(LAUNCHERS)}", param_hint="--launcher"
@@ -62,42 +51,33 @@ class Layout:
                 f"{nodes * ranks_per_node} ranks need --launcher mpirun or srun",
                 param_hint="--launcher",
             )
-        items = {flag: _items(flag, text, ranks_per_node) for flag, text in bindings.items()}
-        for item in items["--gpu-bind"]:
-            if gpus is not None and len(item.split(",")) != gpus:
+        words = []
+        for flag, text in bindings.items():
+            if text is None:
+                continue
+            items = text.split("/")
+            if len(items) != ranks_per_node or not all(items):
                 raise typer.BadParameter(
-                    f"{item!r} does not name {gpus} GPU(s), as --gpus says", param_hint="--gpu-bind"
+                    f"{text!r} has {len(items)} item(s) for {ranks_per_node} rank(s) of a node: "
+                    "separate them by /",
+                    param_hint=flag,
                 )
-        places: tuple[str, ...] = ()
-        if gpus is not None and not items["--gpu-bind"]:
-            places = tuple(
-                ",".join(str(rank * gpus + at) for at in range(gpus))
-                for rank in range(ranks_per_node)
-            )
-        return cls(
-            launcher,
-            nodes,
-            ranks_per_node,
-            gpus,
-            items["--gpu-bind"],
-            places,
-            items["--cpu-bind"],
-            items["--mem-bind"],
-            tuple(extra),
-        )
+            for item in items if flag == "--gpu-bind" and gpus is not None else ():
+                if len(item.split(",")) != gpus:
+                    raise typer.BadParameter(
+                        f"{item!r} does not name {gpus} GPU(s), as --gpus says", param_hint=flag
+                    )
+            words.append(f"{flag.removesuffix('-bind')}={text}")
+        if gpus is not None and bindings["--gpu-bind"] is None:
+            # Places among the visible GPUs: an allocation may have set CUDA_VISIBLE_DEVICES.
+            ranks = (range(rank * gpus, (rank + 1) * gpus) for rank in range(ranks_per_node))
+            words.insert(0, f"--gpu-places={'/'.join(','.join(map(str, own)) for own in ranks)}")
+        return cls(launcher, nodes, ranks_per_node, words, extra)
 
     @property
     def is_plain(self) -> bool:
         """Whether the command runs as it is."""
-        return self.launcher == "none" and not self._bindings
-
-    @property
-    def _bindings(self) -> list[str]:
-        named = (
-            *(("gpu", self.gpu_bind), ("gpu-places", self.gpu_places)),
-            *(("cpu", self.cpu_bind), ("mem", self.mem_bind)),
-        )
-        return [f"--{name}={'/'.join(items)}" for name, items in named if items]
+        return self.launcher == "none" and not self.bindings
 
     def line(self, command: list[str], variables: Iterable[str]) -> list[str]:
         """Return the command that starts all ranks.
@@ -107,9 +87,9 @@ class Layout:
             variables: The environment variables that the ranks on other nodes need, too.
         """
         bound = list(command)
-        if self._bindings:
+        if self.bindings:
             # The launcher sets each rank's number in its environment, so the rank binds itself.
-            bound = [sys.executable, "-m", "penstock.cli.bind", *self._bindings, "--", *command]
+            bound = [sys.executable, "-m", "penstock.cli.bind", *self.bindings, "--", *command]
         ranks, each = str(self.nodes * self.ranks_per_node), str(self.ranks_per_node)
         if self.launcher == "mpirun":
             exported = [word for name in sorted(variables) for word in ("-x", name)]
@@ -120,15 +100,3 @@ class Layout:
             place = ["--nodes", str(self.nodes), "--ntasks-per-node", each, "--cpu-bind", "none"]
             return ["srun", "-n", ranks, *place, *self.extra, *bound]
         return bound
-
-
-def _items(flag: str, text: str | None, ranks: int) -> tuple[str, ...]:
-    if text is None:
-        return ()
-    items = tuple(text.split("/"))
-    if len(items) != ranks or not all(items):
-        raise typer.BadParameter(
-            f"{text!r} has {len(items)} item(s) for {ranks} rank(s) of a node: separate them by /",
-            param_hint=flag,
-        )
-    return items

@@ -20,12 +20,7 @@ from penstock.cli.output import AsJson, plain, print_json, print_table, results,
 from penstock.diagnosis import Line, Status, page
 from penstock.same_file import conflict
 
-_STYLES = {
-    Status.OK: "green",
-    Status.WARN: "yellow",
-    Status.NO: "bold red",
-    Status.UNKNOWN: "dim",
-}
+_STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.NO: "bold red", Status.UNKNOWN: "dim"}
 
 
 def report(

@@ -45,7 +45,6 @@ class Epochs:
         self,
         dataset: Source,
         batch_size: int,
-        *,
         shuffle: Shuffle,
         seed: int,
         drop_last: bool,

@@ -68,19 +68,9 @@ class FastFileWriter(BaseFileWriter):
         if not isinstance(config, FastFileWriterConfig):
             raise IncompatibleError(f"a {type(config).__name__} is not a FastFileWriterConfig")
         self._file: NativeFile | None = None
-        self._stats |= dict.fromkeys(
-            (
-                "aio_write_secs",
-                "aio_bytes",
-                "slow_bytes",
-                "slow_write_secs",
-                "fill_buffer_count",
-                "fill_buffer_secs",
-                "save_storage",
-                "save_storage_bytes",
-            ),
-            0,
-        )
+        names = "aio_write_secs aio_bytes slow_bytes slow_write_secs fill_buffer_count "
+        names += "fill_buffer_secs save_storage save_storage_bytes"
+        self._stats |= dict.fromkeys(names.split(), 0)
         if not isinstance(config.dnvme_handle, Handle):
             raise IncompatibleError(
                 f"a {type(config.dnvme_handle).__name__} is not a handle of penstock.deepnvme"

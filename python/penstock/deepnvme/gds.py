@@ -7,12 +7,7 @@ from typing import Any
 
 from penstock import arrays
 from penstock._native import lib, pointer
-from penstock.deepnvme.handle import (
-    DEFAULT_BLOCK_SIZE,
-    DEFAULT_PARALLELISM,
-    DEFAULT_QUEUE_DEPTH,
-    Handle,
-)
+from penstock.deepnvme.handle import Handle
 from penstock.deepnvme.operation import Target
 from penstock.deepnvme.pinned import length_of
 from penstock.errors import IncompatibleError, UnavailableError, check
@@ -32,20 +27,6 @@ class gds_handle(Handle):  # noqa: N801 - DeepSpeed's name
     >>> handle.sync_pread(tensor, "w.bin")
     1
     """
-
-    def __init__(
-        self,
-        block_size: int = DEFAULT_BLOCK_SIZE,
-        queue_depth: int = DEFAULT_QUEUE_DEPTH,
-        single_submit: bool = False,
-        overlap_events: bool = False,
-        intra_op_parallelism: int = DEFAULT_PARALLELISM,
-    ) -> None:
-        # CPython clears attributes in the order of their creation: requests must go before pins.
-        super().__init__(
-            block_size, queue_depth, single_submit, overlap_events, intra_op_parallelism
-        )
-        self._pins: dict[int, _Pin] = {}
 
     def get_alignment(self) -> int:
         """Return the length in bytes whose multiples DeepSpeed's own operations require."""

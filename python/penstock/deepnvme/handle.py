@@ -11,7 +11,6 @@ from weakref import WeakSet
 
 from penstock import _options, arrays, files, frameworks, transfer
 from penstock._native import CData
-from penstock.deepnvme import pinned
 from penstock.deepnvme.operation import (
     Operation,
     Reader,
@@ -21,10 +20,11 @@ from penstock.deepnvme.operation import (
     raise_first,
     touched,
 )
+from penstock.deepnvme.pinned import pin_handle
 from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.files import NativeFile
 from penstock.report import Report, from_native, last_account, remember_note
-from penstock.request import READ, WRITE, Request, one_range, submit
+from penstock.request import READ, WRITE, Request, one_range
 
 DEFAULT_BLOCK_SIZE = 1 << 20
 DEFAULT_QUEUE_DEPTH = 128
@@ -40,7 +40,7 @@ _LARGEST_INT = (1 << 31) - 1
 """The largest C int, which is the type of a descriptor."""
 
 
-class Handle:
+class Handle(pin_handle):
     """Reads and writes between files and arrays, synchronous or in the background.
 
     The methods and their arguments are those of DeepSpeed's handles. Where those return -1 or end
@@ -87,6 +87,8 @@ class Handle:
         self._lock = RLock()
         self._pending: list[Operation] = []
         self._accounts: list[Any] = []
+        # CPython clears attributes in the order of their creation: requests must go before pins.
+        self._pins: dict[int, Any] = {}
         _handles.add(self)
 
     def get_block_size(self) -> int:
@@ -244,27 +246,6 @@ class Handle:
             for account in self._accounts
         )
 
-    def new_cpu_locked_tensor(self, num_elem: int, example_tensor: Any) -> Any:
-        """Return a page-locked array in host memory, with the data type of an example.
-
-        It is a torch tensor if the example is one, else a NumPy array.
-
-        Raises:
-            OutOfMemoryError: There is not enough memory, or the process may not lock it.
-        """
-        return pinned.new_cpu_locked_tensor(num_elem, example_tensor)
-
-    def free_cpu_locked_tensor(self, tensor: Any) -> bool:
-        """Release an array of :meth:`new_cpu_locked_tensor`; return whether it was one.
-
-        Its memory is freed with the last array that uses it.
-        """
-        return pinned.free_cpu_locked_tensor(tensor)
-
-    def is_pinned(self, buffer: Any) -> bool:
-        """Whether an array is in page-locked host memory, made here or known to CUDA."""
-        return pinned.is_pinned(buffer)
-
     def _move(
         self,
         operation: int,
@@ -311,7 +292,7 @@ class Handle:
             view, copy_back = _memory(operation, buffer)
             options, note = self._options(view, target, keys)
             ranges = one_range(touches.offset, view.pointer, view.nbytes)
-            transfer.move(file, operation, ranges, 1, view, options)
+            transfer.move(file, operation, ranges, view, options)
         if operation == READ:
             transfer.complete(view, copy_back)
         if note:
@@ -394,17 +375,8 @@ def start(
     file: NativeFile, operation: int, offset: int, view: arrays.View, options: CData
 ) -> Request[None]:
     """Start a transfer of one range, after the work queued on the stream of the view."""
-    return submit(
-        file,
-        operation,
-        one_range(offset, view.pointer, view.nbytes),
-        1,
-        options,
-        stream=view.stream,
-        flags=transfer.stream_flags(view.stream, explicit=False),
-        array=None,
-        keep=view,
-    )
+    ranges = one_range(offset, view.pointer, view.nbytes)
+    return transfer.start(file, operation, ranges, options, stream=view.stream, keep=view, flags=0)
 
 
 def _target(given: Target) -> Target:

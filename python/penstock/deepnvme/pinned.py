@@ -28,28 +28,38 @@ class pin_handle:  # noqa: N801 - DeepSpeed's name
     """Allocates page-locked arrays, as every handle does."""
 
     def new_cpu_locked_tensor(self, num_elem: int, example_tensor: Any) -> Any:
-        """Same as the handles' method of this name."""
-        return new_cpu_locked_tensor(num_elem, example_tensor)
+        """Return a page-locked array in host memory, with the data type of an example.
+
+        It is a torch tensor if the example is one, else a NumPy array.
+
+        Raises:
+            OutOfMemoryError: There is not enough memory, or the process may not lock it.
+        """
+        element = arrays.view(example_tensor).dtype
+        count = length_of(num_elem, element)
+        memory = np.asarray(_Locked(count * element.itemsize))
+        if frameworks.is_torch(example_tensor):
+            torch = frameworks.loaded("torch")
+            assert torch is not None
+            return torch.from_numpy(memory).view(example_tensor.dtype)
+        return memory.view(numpy_dtype(element))
 
     def free_cpu_locked_tensor(self, tensor: Any) -> bool:
-        """Same as the handles' method of this name."""
-        return free_cpu_locked_tensor(tensor)
+        """Release an array of :meth:`new_cpu_locked_tensor`; return whether it was one.
+
+        Its memory is freed with the last array that uses it.
+        """
+        return _managed.pop(arrays.view(tensor).pointer, None) is not None
 
     def is_pinned(self, buffer: Any) -> bool:
-        """Same as the handles' method of this name."""
-        return is_pinned(buffer)
-
-
-def new_cpu_locked_tensor(num_elem: int, example_tensor: Any) -> Any:
-    """Return a page-locked array in host memory, with the data type and library of an example."""
-    element = arrays.view(example_tensor).dtype
-    count = length_of(num_elem, element)
-    memory = np.asarray(_Locked(count * element.itemsize))
-    if frameworks.is_torch(example_tensor):
-        torch = frameworks.loaded("torch")
-        assert torch is not None
-        return torch.from_numpy(memory).view(example_tensor.dtype)
-    return memory.view(numpy_dtype(element))
+        """Whether an array is in page-locked host memory, made here or known to CUDA."""
+        found = arrays.view(buffer)
+        if found.device >= 0 or not found.pointer:
+            return False
+        for address, nbytes in _managed.copy().items():
+            if address <= found.pointer and found.pointer + found.nbytes <= address + nbytes:
+                return True
+        return KINDS[kind_of(found.pointer)[0]] == "pinned"
 
 
 def length_of(num_elem: int, element: ElementType) -> int:
@@ -62,24 +72,8 @@ def length_of(num_elem: int, element: ElementType) -> int:
     return count
 
 
-def free_cpu_locked_tensor(tensor: Any) -> bool:
-    """Release an array; its memory is freed with the last array that uses it."""
-    return _managed.pop(arrays.view(tensor).pointer, None) is not None
-
-
-def is_pinned(buffer: Any) -> bool:
-    """Whether an array is in page-locked host memory, made here or known to CUDA."""
-    found = arrays.view(buffer)
-    if found.device >= 0 or not found.pointer:
-        return False
-    for address, nbytes in _managed.copy().items():
-        if address <= found.pointer and found.pointer + found.nbytes <= address + nbytes:
-            return True
-    return KINDS[kind_of(found.pointer)[0]] == "pinned"
-
-
 class _Locked(Pinned):
-    """Page-locked memory that :func:`is_pinned` knows. It is freed with this object."""
+    """Page-locked memory that :meth:`pin_handle.is_pinned` knows. It is freed with this object."""
 
     def __init__(self, nbytes: int) -> None:
         super().__init__(nbytes)

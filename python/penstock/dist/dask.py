@@ -14,23 +14,20 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import penstock
 from penstock import request, transfer
-from penstock._native import NULL, ffi, pointer
-from penstock._options import OptionKeys, resolve
+from penstock._native import NULL
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
 from penstock.dist.storage import Storage, has_filters
 from penstock.errors import IncompatibleError, InvalidError, IOFailure, UnavailableError
 from penstock.files import WRITE, NativeFile, Path, encode, path_of_new
 from penstock.placement import HOST, Device, parse_device
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 def from_hdf5(
@@ -290,26 +287,12 @@ def _write_encoded(
         )
     if not len(table):
         return
-    sizes = table[:, 1].tolist()
-    start, items = np.ascontiguousarray(data).ctypes.data, []
-    for address, size in zip(addresses.tolist(), sizes, strict=True):
-        items.append((address, size, pointer(start)))
-        start += size
-    ranges = ffi.new("penstock_range[]", items)
+    data, sizes = np.ascontiguousarray(data), table[:, 1]
+    ranges = np.empty(len(table), transfer.RANGE)
+    ranges["offset"], ranges["length"] = addresses, sizes
+    ranges["buffer"] = data.ctypes.data + np.cumsum(sizes) - sizes
     with target.open() as file:
-        transfer.finish(
-            request.submit(
-                file,
-                request.WRITE,
-                ranges,
-                len(items),
-                NULL,
-                stream=None,
-                flags=request.CALLER_WAITS,
-                array=None,
-                keep=data,
-            )
-        )
+        transfer.finish(transfer.start(file, request.WRITE, ranges, NULL, stream=None, keep=data))
         if durable:
             file.sync()
 

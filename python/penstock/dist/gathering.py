@@ -1,14 +1,15 @@
-"""Agreement of ranks by a collective call in which each rank sends a value to all others."""
+"""The collective operations of ranks, independent of the launcher."""
 
 from __future__ import annotations
 
 import pickle
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from penstock.dist.mpi.ranks import RankError, disagreement, failed_error, in_words
+from penstock.errors import Error
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -17,10 +18,24 @@ _SMALL = 16 << 10
 """Bytes of a value that all ranks receive together with what they agree on, at most."""
 
 
-class Gathering:
-    """Ranks whose subclass defines :meth:`all_gather` and :meth:`share`.
+class RankError(Error, RuntimeError):
+    """A collective step failed on one rank or more, so it failed on all.
 
-    The methods are those of :class:`penstock.dist.group.Group`.
+    ``rank`` is the first rank that failed, disagreed or was missing. On the rank itself,
+    ``__cause__`` is its own exception.
+    """
+
+    def __init__(self, message: str, *, rank: int = -1, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.rank = rank
+        self._details["rank"] = rank
+
+
+class Gathering:
+    """Ranks, and their collective operations; :meth:`leave` alone is not collective.
+
+    A subclass defines :meth:`all_gather` and :meth:`share`. The other methods agree by a call in
+    which each rank sends a value to all others.
 
     Args:
         rank: The rank of this process.
@@ -31,18 +46,37 @@ class Gathering:
         self.rank = rank
         self.size = size
         self.failure: RankError | None = None
+        """The last error of a step. All ranks have it."""
         self.is_broken = False
+        """Whether ranks are missing, so that no step is possible any more."""
 
     def all_gather(self, value: T, step: str) -> list[T]:
-        """Return on all ranks the values of all ranks, in order."""
+        """Return on all ranks the small values of all ranks, in order.
+
+        They can be pickled, and the caller has just called :meth:`agree`.
+        """
         raise NotImplementedError
 
     def share(self, memory: np.ndarray[Any, Any], bounds: Sequence[int], step: str) -> None:
-        """Complete bytes in host memory on all ranks, each of which has filled its own share."""
+        """Complete bytes in host memory on all ranks, each of which has filled its own share.
+
+        Args:
+            memory: The bytes, one dimension.
+            bounds: Where the shares begin, in order of ranks, and at last where they end.
+            step: What this rank does, in the same words on all ranks.
+        """
         raise NotImplementedError
 
     def agree(self, step: str, error: BaseException | None = None) -> None:
-        """Return on all ranks, or raise on all."""
+        """Return on all ranks, or raise on all: the start of every collective step.
+
+        Args:
+            step: What this rank does, in the same words on all ranks.
+            error: The error that stops this rank.
+
+        Raises:
+            RankError: A rank has failed or does something else.
+        """
         self._agree(step, error, None)
 
     def _agree(self, step: str, error: BaseException | None, value: T) -> list[T]:
@@ -51,14 +85,30 @@ class Gathering:
         gathered = self.all_gather((step, words, value), step)
         for rank, (_, failed, _) in enumerate(gathered):
             if failed is not None:
-                self.failure = failed_error(step, rank, failed)
+                self.failure = RankError(f"{step}: rank {rank}: {failed}", rank=rank)
                 raise self.failure from error
         of_root = gathered[0][0]
         for rank, (other, *_) in enumerate(gathered):
             if other != of_root:
-                self.failure = disagreement(of_root, rank, other)
+                self.failure = RankError(
+                    f"the ranks disagree: rank 0 is at {of_root}, rank {rank} at {other}",
+                    rank=rank,
+                    remedy="make the same calls with the same arguments on all ranks",
+                )
                 raise self.failure
         return [value for *_, value in gathered]
+
+    def made_by_all(self, step: str, make: Callable[[], T]) -> T:
+        """Return what ``make`` returns on each rank, or raise on all if it fails on one."""
+        made: Any = None
+        error: Exception | None = None
+        try:
+            made = make()
+        except Exception as raised:
+            error = raised
+        self.agree(step, error)
+        found: T = made
+        return found
 
     def broadcast(self, step: str, make: Callable[[], T], error: BaseException | None = None) -> T:
         """Return on all ranks what ``make`` returns on rank 0, or raise its error on all."""
@@ -90,8 +140,17 @@ class Gathering:
         return found
 
     def free(self) -> None:
-        """Do nothing: the caller owns the group."""
+        """Release the resources of the group, if it owns any, after the same step on all ranks."""
 
     def leave(self) -> None:
         """Take part in no further step. The other ranks then fail by a timeout of the group."""
         self.is_broken = True
+
+
+def in_words(error: BaseException) -> str:
+    """Return the text of an error of this rank for the other ranks."""
+    try:
+        text = str(error)
+    except Exception as failure:  # the other ranks wait for some text
+        text = f"its text cannot be made ({type(failure).__name__})"
+    return f"{type(error).__name__} on {socket.gethostname()}: {text}"

@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import penstock
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
 from penstock.dist.partition import partition
@@ -62,9 +62,6 @@ from legate.core import (
 )
 from legate.core.task import InputStore, OutputStore, task
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 _LONGEST_ERROR = 1200
 """Bytes of a pickled error. With its text and a short traceback it stays below the 4096 bytes of
 Legate (``LEGATE_MAX_EXCEPTION_SIZE``), beyond which Legate ends the process."""
@@ -76,11 +73,7 @@ Legate binds the thread of a leaf to one of them, and the threads that it starts
 
 
 def from_file(
-    path: Path,
-    dataset_name: str,
-    *,
-    slab: Any = (),
-    **options: Unpack[OptionKeys],
+    path: Path, dataset_name: str, *, slab: Any = (), **options: Unpack[OptionKeys]
 ) -> Any:
     """Read a dataset into a Legate array, a tile a leaf task.
 
@@ -112,10 +105,7 @@ def from_file(
 
 
 def from_file_batched(
-    path: Path,
-    dataset_name: str,
-    chunk_size: Sequence[int],
-    **options: Unpack[OptionKeys],
+    path: Path, dataset_name: str, chunk_size: Sequence[int], **options: Unpack[OptionKeys]
 ) -> Iterator[tuple[Any, tuple[int, ...]]]:
     """Iterate over a dataset in batches, the last dimension fastest.
 

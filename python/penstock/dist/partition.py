@@ -267,11 +267,7 @@ def _distinct(count: int, most: int) -> list[int]:
 
 
 def _rows_of_stripes(
-    shape: tuple[int, ...],
-    chunks: tuple[int, ...] | None,
-    stripe: int,
-    itemsize: int,
-    n: int,
+    shape: tuple[int, ...], chunks: tuple[int, ...] | None, stripe: int, itemsize: int, n: int
 ) -> int:
     """Return the rows of elements after which a border of chunks is one of stripes as well.
 

@@ -172,11 +172,7 @@ class Storage:
         return addresses
 
     def _change_masks(
-        self,
-        name: str,
-        count: int,
-        numbers: np.ndarray[Any, Any],
-        masks: np.ndarray[Any, Any],
+        self, name: str, count: int, numbers: np.ndarray[Any, Any], masks: np.ndarray[Any, Any]
     ) -> list[bool]:
         """Record the masks of chunks. Return which were written before with another mask."""
         if name not in self._masks:
@@ -210,9 +206,7 @@ class Storage:
             if not self.has_name:
                 state = "the file could not be completed"
             raise IOFailure(
-                f"{self.path}: {state}: {error}",
-                path=str(self.path),
-                errno=error.errno,
+                f"{self.path}: {state}: {error}", path=str(self.path), errno=error.errno
             ) from error
         self._discard.detach()
 

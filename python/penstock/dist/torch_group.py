@@ -25,7 +25,7 @@ _LENGTH = struct.Struct("q")
 
 
 class TorchGroup(Gathering):
-    """A process group, with the methods of :class:`penstock.dist.group.Group`.
+    """A process group.
 
     Args:
         group: A ``torch.distributed.ProcessGroup``; ``None`` for the default one.

@@ -11,13 +11,7 @@ import numpy as np
 
 from penstock import arrays, request, transfer
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
-from penstock.dist.description import (
-    Description,
-    StoredArray,
-    converts,
-    number_code,
-    place_of,
-)
+from penstock.dist.description import Description, StoredArray, converts, number_code, place_of
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, InvalidError, check
 from penstock.files import NativeFile
@@ -145,11 +139,7 @@ def start_read(
 
 
 def write(
-    stored: StoredArray,
-    file: NativeFile,
-    ranges: Ranges,
-    view: arrays.View,
-    options: CData,
+    stored: StoredArray, file: NativeFile, ranges: Ranges, view: arrays.View, options: CData
 ) -> None:
     """Write an array to a slab whose elements have storage."""
     call = Call(stored.description, ranges, view)

@@ -33,26 +33,14 @@ if TYPE_CHECKING:
         save_model,
     )
 
-_MODULES = {
-    "Batches": "data",
-    "CheckpointFileError": "checkpoint",
-    "HDF5Dataset": "data",
-    "PenstockHuggingFaceReader": "checkpoint",
-    "PenstockHuggingFaceWriter": "checkpoint",
-    "PenstockReader": "checkpoint",
-    "PenstockWriter": "checkpoint",
-    "PrefetchLoader": "safetensors",
-    "SafeSlice": "safetensors",
-    "SafetensorError": "safetensors",
-    "iter_weights": "safetensors",
-    "load": "checkpoint",
-    "load_file": "safetensors",
-    "load_model": "safetensors",
-    "safe_open": "safetensors",
-    "save": "checkpoint",
-    "save_file": "safetensors",
-    "save_model": "safetensors",
+_NAMES = {
+    "checkpoint": "CheckpointFileError PenstockHuggingFaceReader PenstockHuggingFaceWriter "
+    "PenstockReader PenstockWriter load save",
+    "data": "Batches HDF5Dataset",
+    "safetensors": "PrefetchLoader SafeSlice SafetensorError iter_weights load_file load_model "
+    "safe_open save_file save_model",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 """The module of each name, imported when it is first used."""
 
 __all__ = [

@@ -81,11 +81,9 @@ def count_requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     submit: Callable[..., Any] = request.submit
 
-    def counting(
-        file: Any, operation: int, ranges: Any, count: int, *rest: Any, **keys: Any
-    ) -> Any:
-        counts.append(count)
-        return submit(file, operation, ranges, count, *rest, **keys)
+    def counting(file: Any, operation: int, ranges: Any, *rest: Any, **keys: Any) -> Any:
+        counts.append(len(ranges))
+        return submit(file, operation, ranges, *rest, **keys)
 
     monkeypatch.setattr(request, "submit", counting)
     return counts

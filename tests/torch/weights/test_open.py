@@ -323,7 +323,7 @@ def test_a_prefetch_with_threads_has_the_other_options_of_the_file(weights, monk
     found, submit = [], request.submit
 
     def noted(*arguments, **keys):
-        found.append(arguments[4])
+        found.append(arguments[3])
         return submit(*arguments, **keys)
 
     monkeypatch.setattr(request, "submit", noted)

@@ -9,16 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.diagnosis.checks import (
-    cufile,
-    cufile_json,
-    gpu,
-    hdf5,
-    host,
-    p2pdma,
-    packages,
-    path,
-)
+from penstock.diagnosis.checks import cufile, cufile_json, gpu, hdf5, host, p2pdma, packages, path
 from penstock.diagnosis.line import Line, readable
 
 _SECTIONS = (gpu, host, path, cufile, p2pdma, cufile_json, hdf5, packages)

@@ -41,88 +41,49 @@ class _Key:
         return isinstance(value, type(self.default)) and -_LARGEST <= value <= _LARGEST
 
 
-def _at_least(least: int) -> Callable[[Any], bool]:
-    return lambda value: value >= least
+def _least(name: str, default: int, least: int, meaning: str, advice: str = "") -> _Key:
+    return _Key(name, default, lambda value: value >= least, meaning, advice or str(least))
 
 
+def _switch(name: str, good: bool, meaning: str) -> _Key:
+    """Return a switch whose default is good."""
+    return _Key(name, good, lambda value: value is good, meaning, _json(good))
+
+
+def _json(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_SPLIT = "execution.min_io_threshold_size_kb"
 _KEYS = (
-    _Key(
-        "execution.parallel_io",
-        True,
-        lambda value: value is True,
-        "Several threads serve parts of a large request.",
-        "true",
-    ),
-    _Key(
-        "execution.max_io_threads",
-        4,
-        _at_least(8),
-        "Threads per GPU that serve such requests.",
-        "8",
-    ),
-    _Key(
+    _switch("execution.parallel_io", True, "Several threads serve parts of a large request."),
+    _least("execution.max_io_threads", 4, 8, "Threads per GPU that serve such requests."),
+    _least(
         "execution.max_request_parallelism",
-        4,
-        _at_least(8),
-        "Parts of one request that are in flight together.",
-        "8",
+        *(4, 8, "Parts of one request that are in flight together."),
     ),
-    _Key(
-        "execution.min_io_threshold_size_kb",
-        8192,
-        lambda value: 0 < value <= 8192,
-        "KiB from which a request is split.",
-        "8192",
-    ),
-    _Key(
-        "execution.max_io_queue_depth",
-        128,
-        _at_least(128),
-        "The most requests that can be queued.",
-        "128",
-    ),
-    _Key(
+    _Key(_SPLIT, 8192, lambda n: 0 < n <= 8192, "KiB from which a request is split.", "8192"),
+    _least("execution.max_io_queue_depth", 128, 128, "The most requests that can be queued."),
+    _least(
         "properties.per_buffer_cache_size_kb",
-        1024,
-        _at_least(16384),
-        "KiB of bounce buffer on the GPU that a transfer uses at a time.",
-        "16384",
+        *(1024, 16384, "KiB of bounce buffer on the GPU that a transfer uses at a time."),
     ),
-    _Key(
+    _least(
         "properties.max_device_cache_size_kb",
-        131072,
-        _at_least(131072),
-        "KiB of bounce buffers on the GPU in all.",
-        "131072",
+        *(131072, 131072, "KiB of bounce buffers on the GPU in all."),
     ),
-    _Key(
+    _least(
         "properties.max_direct_io_size_kb",
-        16384,
-        _at_least(1024),
-        "KiB of the largest request that nvidia-fs gets at a time.",
-        "16384",
+        *(16384, 1024, "KiB of the largest request that nvidia-fs gets at a time.", "16384"),
     ),
-    _Key(
+    _least(
         "properties.max_device_pinned_mem_size_kb",
-        33554432,
-        _at_least(33554432),
-        "KiB of GPU memory that may be registered.",
-        "33554432",
+        *(33554432, 33554432, "KiB of GPU memory that may be registered."),
     ),
-    _Key(
-        "properties.use_poll_mode",
-        False,
-        lambda value: value is False,
-        "Polling helps requests of a few KiB, and costs a core.",
-        "false",
+    _switch(
+        "properties.use_poll_mode", False, "Polling helps requests of a few KiB, and costs a core."
     ),
-    _Key(
-        "profile.nvtx",
-        False,
-        lambda value: value is False,
-        "Ranges for NVIDIA's profilers; each call pays for them.",
-        "false",
-    ),
+    _switch("profile.nvtx", False, "Ranges for NVIDIA's profilers; each call pays for them."),
 )
 
 _COMPAT = "properties.allow_compat_mode"
@@ -198,10 +159,6 @@ def _line(key: _Key, config: Mapping[str, Any]) -> Line:
     if key.is_good(key.default if value is None else value):
         return _SECTION.ok(key.short, found, key.meaning)
     return _SECTION.warn(key.short, found, key.meaning, f"For large datasets, set {remedy}")
-
-
-def _json(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _bounce(config: Mapping[str, Any]) -> Line:

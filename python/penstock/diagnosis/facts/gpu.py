@@ -76,8 +76,7 @@ def _device(
         "bar1_bytes": _first(managed.get("bar1_bytes"), _largest_bar(system, here)),
         "persistence": managed.get("persistence"),
         "link": {
-            "generation": _first(managed.get("generation"), _speed(system, here, "current")),
-            "width": _first(managed.get("width"), _width(system, here, "current")),
+            **link(system, name, managed),
             "max_generation": _first(managed.get("max_generation"), _speed(system, here, "max")),
             "max_width": _first(managed.get("max_width"), _width(system, here, "max")),
         },
@@ -87,9 +86,9 @@ def _device(
     }
 
 
-def link(system: System, name: str) -> dict[str, Any]:
+def link(system: System, name: str, managed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the present speed of a GPU's PCIe link. An idle link may run slower."""
-    managed = nvml.query([name], system).get(name, {})
+    managed = nvml.query([name], system).get(name, {}) if managed is None else managed
     here = f"{_PCI}/{name}"
     return {
         "generation": _first(managed.get("generation"), _speed(system, here, "current")),

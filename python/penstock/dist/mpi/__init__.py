@@ -19,10 +19,10 @@ All methods are collective: all ranks call them in the same order, with the same
 slabs and arrays. If one rank fails, all get a :class:`RankError` that names it.
 """
 
+from penstock.dist.gathering import RankError
 from penstock.dist.mpi.dataset import Dataset
 from penstock.dist.mpi.divided import DividedDataset
 from penstock.dist.mpi.file import File
-from penstock.dist.mpi.ranks import RankError
 from penstock.dist.mpi.written import WrittenDataset
 
 __all__ = ["Dataset", "DividedDataset", "File", "RankError", "WrittenDataset"]

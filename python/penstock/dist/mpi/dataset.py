@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
 from penstock.dist.mpi.ranks import Ranks
 from penstock.dist.mpi.shared import Shared
 from penstock.placement import Device, Library, place
 from penstock.streams import stream_handle
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class Dataset:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from penstock._options import OptionKeys
+from penstock._options import OptionKeys, Unpack
 from penstock.dist import transfers
 from penstock.dist.mpi.parts import Folder, Part, file_of
 from penstock.dist.mpi.ranks import Ranks
 from penstock.dist.mpi.shared import Shared
 from penstock.dist.mpi.slabs import refuse_overlap, row_of
 from penstock.errors import InvalidError
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _OF_PARTS = (
     *("dtype", "chunks", "compression", "compression_opts", "shuffle", "fletcher32"),

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from penstock.dist.description import Description
+from penstock.dist.gathering import RankError
 from penstock.dist.launched import Launched
 from penstock.dist.mpi import parts
 from penstock.dist.mpi.dataset import Dataset
 from penstock.dist.mpi.divided import DividedDataset, Plan, names_along
-from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, RankError, Ranks
+from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, Ranks
 from penstock.dist.mpi.shared import Shared
 from penstock.dist.mpi.written import WrittenDataset
 from penstock.dist.storage import Storage, has_filters

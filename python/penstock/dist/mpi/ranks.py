@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import pickle
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,8 +20,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from penstock.dist.group import made_by_all
-from penstock.errors import Error, InvalidError
+from penstock.dist.gathering import Gathering, RankError
+from penstock.errors import InvalidError
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -48,20 +47,7 @@ _abandoned: list[Any] = []
 """Steps that not all ranks joined. MPI may still use their buffers."""
 
 
-class RankError(Error, RuntimeError):
-    """A collective step failed on one rank or more, so it failed on all.
-
-    ``rank`` is the first rank that failed, disagreed or was missing. On the rank itself,
-    ``__cause__`` is its own exception.
-    """
-
-    def __init__(self, message: str, *, rank: int = -1, **details: Any) -> None:
-        super().__init__(message, **details)
-        self.rank = rank
-        self._details["rank"] = rank
-
-
-class Ranks:
+class Ranks(Gathering):
     """The ranks of a communicator, and their collective steps.
 
     Args:
@@ -70,6 +56,7 @@ class Ranks:
     """
 
     def __init__(self, comm: Any, timeout: float = DEFAULT_TIMEOUT) -> None:
+        super().__init__(comm.Get_rank(), comm.Get_size())
         self._refused: Exception | None = None
         """The error of an invalid timeout, which the first step reports to the other ranks."""
         try:
@@ -81,12 +68,6 @@ class Ranks:
             timeout = DEFAULT_TIMEOUT
         self.timeout = timeout
         self.grace = min(max(timeout / 10, 0.5), 10.0)
-        self.is_broken = False
-        """Whether ranks are missing, so that no further step is possible."""
-        self.failure: RankError | None = None
-        """The last error of a step. All ranks have it."""
-        self.rank: int = comm.Get_rank()
-        self.size: int = comm.Get_size()
         self._comm: Any = None
         duplicate, request = comm.Idup()
         self._wait(request, "the opening", duplicate)
@@ -98,34 +79,18 @@ class Ranks:
         return self.rank == 0
 
     def agree(self, step: str, error: BaseException | None = None) -> None:
-        """Return on all ranks, or raise on all: the start of every collective step.
-
-        Args:
-            step: What this rank does, in the same words on all ranks.
-            error: The error that stops this rank.
-
-        Raises:
-            RankError: A rank has failed, does something else, or has not come in time.
-        """
+        """Return on all ranks, or raise on all, also if a rank has not come in time."""
         if self.is_broken:
             raise RankError(f"{step}: ranks are missing since an earlier step") from error
         error = error or self._refused
         number = _digest(step)
         mine = [self.size if error is None else self.rank, number, -number]
         failed, least, most = self._minimum(mine, step)
-        if failed < self.size:
-            words = "" if error is None else in_words(error)
-            self.failure = failed_error(step, failed, self._text(failed, words, step))
-            raise self.failure from error
-        if least != -most:
-            self.failure = self._disagreement(step)
-            raise self.failure
+        if failed < self.size or least != -most:
+            super().agree(step, error)  # raises with the words of the ranks
 
     def broadcast(self, step: str, make: Callable[[], T], error: BaseException | None = None) -> T:
-        """Return on all ranks what ``make`` returns on rank 0, or raise its error on all.
-
-        ``error`` is the error that stops this rank.
-        """
+        """Return on all ranks what ``make`` returns on rank 0, or raise its error on all."""
         made: Any = None
         parts: list[Any] = []
         if self.is_root and error is None:
@@ -135,7 +100,7 @@ class Ranks:
             except Exception as raised:
                 error = raised
         self.agree(step, error)
-        found: T = self._object(made, parts, 0, step)
+        found: T = self._object(made, parts, step)
         return found
 
     def broadcast_and_gather(
@@ -186,10 +151,7 @@ class Ranks:
         return own
 
     def all_gather(self, value: T, step: str) -> list[T]:
-        """Return on all ranks the values of all ranks, in order.
-
-        The caller has just called :meth:`agree`. The values are small and can be pickled.
-        """
+        """Return on all ranks the small values of all ranks, in order."""
         own = np.frombuffer(pickle.dumps(value), np.uint8)
         count, counts = np.array([own.size], np.int64), np.empty(self.size, np.int64)
         self._wait(self._comm.Iallgather(count, counts), step, (count, counts))
@@ -200,13 +162,7 @@ class Ranks:
         return [pickle.loads(part.tobytes()) for part in np.split(found, ends[:-1])]
 
     def share(self, memory: np.ndarray[Any, Any], bounds: Sequence[int], step: str) -> None:
-        """Complete bytes in host memory on all ranks, each of which has filled its own share.
-
-        Args:
-            memory: The bytes, one dimension.
-            bounds: Where the shares begin, in order of ranks, and at last where they end.
-            step: What this rank does, in the same words on all ranks.
-        """
+        """Complete bytes in host memory on all ranks, each of which has filled its own share."""
         from mpi4py import MPI
 
         part = memory[bounds[0] : bounds[-1]]
@@ -236,10 +192,6 @@ class Ranks:
             self.is_broken = True
             self._comm.Free()
 
-    def leave(self) -> None:
-        """Take part in no further step. The other ranks miss this one in their next step."""
-        self.is_broken = True
-
     def _minimum(self, numbers: list[int], step: str) -> list[int]:
         mine = np.array(numbers, np.int64)
         found = np.empty_like(mine)
@@ -250,45 +202,30 @@ class Ranks:
 
     def _allocated(self, step: str, make: Callable[[], T]) -> T:
         """Return what each rank has allocated, or raise on all if one has not the memory."""
-        return made_by_all(self, f"{step} (memory)", make)
+        return self.made_by_all(f"{step} (memory)", make)
 
-    def _text(self, root: int, text: str, step: str) -> str:
-        # The ranks may be in different steps, so they cannot agree on having memory for it.
-        return str(self._object(text, _pickled(text), root, step, few=sys.maxsize))
+    def _object(self, value: Any, parts: list[Any], step: str) -> Any:
+        """Return on all ranks an object of rank 0, which has pickled it.
 
-    def _object(
-        self, value: Any, parts: list[Any], root: int, step: str, *, few: int = _FEW
-    ) -> Any:
-        """Return on all ranks an object of one, which that rank has pickled.
-
-        A rank that cannot pickle must report it in an earlier step. Of more than ``few`` bytes, all
-        ranks first agree that they have memory for them.
+        Of more than a few bytes, all ranks first agree that they have memory for them.
         """
-        if self.rank != root:
-            parts = []
         count = np.array([len(parts)], np.int64)
-        self._wait(self._comm.Ibcast(count, root=root), step, count)
+        self._wait(self._comm.Ibcast(count, root=0), step, count)
         sizes = np.array([part.size for part in parts] or [0] * int(count[0]), np.int64)
-        self._wait(self._comm.Ibcast(sizes, root=root), step, sizes)
+        self._wait(self._comm.Ibcast(sizes, root=0), step, sizes)
         own = parts
 
         def room() -> list[Any]:
-            return own if self.rank == root else [_room(int(size)) for size in sizes]
+            return own if self.is_root else [_room(int(size)) for size in sizes]
 
-        parts = self._allocated(step, room) if sizes.sum() > few else room()
+        parts = self._allocated(step, room) if sizes.sum() > _FEW else room()
         for part in parts:
             for start in range(0, part.size, _LARGEST):
                 piece = part[start : start + _LARGEST]
-                self._wait(self._comm.Ibcast(piece, root=root), step, piece)
-        if self.rank == root:
+                self._wait(self._comm.Ibcast(piece, root=0), step, piece)
+        if self.is_root:
             return value
         return pickle.loads(parts[0], buffers=parts[1:])
-
-    def _disagreement(self, step: str) -> RankError:
-        of_root = self._text(0, step, step)
-        (other,) = self._minimum([self.rank if step != of_root else self.size], step)
-        of_other = self._text(other, step, step)
-        return disagreement(of_root, other, of_other)
 
     def _wait(self, request: Any, step: str, buffers: Any) -> None:
         """Wait for a nonblocking collective call. ``buffers`` stay alive as long as MPI needs them.
@@ -389,29 +326,6 @@ class Ranks:
         buffer = bytearray(status.Get_count(_byte()))
         self._comm.Recv([buffer, _byte()], source=status.Get_source(), tag=tag)
         return status.Get_source(), bytes(buffer)
-
-
-def in_words(error: BaseException) -> str:
-    """Return the text of an error of this rank for the other ranks."""
-    try:
-        text = str(error)
-    except Exception as failure:  # the other ranks wait for some text
-        text = f"its text cannot be made ({type(failure).__name__})"
-    return f"{type(error).__name__} on {socket.gethostname()}: {text}"
-
-
-def failed_error(step: str, rank: int, words: str) -> RankError:
-    """Return the error of a step that has failed on a rank, with the rank's own words."""
-    return RankError(f"{step}: rank {rank}: {words}", rank=rank)
-
-
-def disagreement(of_root: str, other: int, of_other: str) -> RankError:
-    """Return the error of ranks in different steps: rank 0, and the first that differs."""
-    return RankError(
-        f"the ranks disagree: rank 0 is at {of_root}, rank {other} at {of_other}",
-        rank=other,
-        remedy="make the same calls with the same arguments on all ranks",
-    )
 
 
 def this_host() -> str:

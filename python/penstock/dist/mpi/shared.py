@@ -8,15 +8,14 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import penstock
-from penstock.dist.group import Group, made_by_all
-from penstock.dist.mpi.ranks import RankError
+from penstock.dist.gathering import Gathering, RankError
 from penstock.errors import Error, InvalidError, IOFailure, NotFoundError, UnavailableError
 from penstock.files import READ, WRITE, NativeFile
 from penstock.machine import devices
 from penstock.placement import Device, parse_device
 
 T = TypeVar("T")
-G = TypeVar("G", bound=Group)
+G = TypeVar("G", bound=Gathering)
 
 
 class Shared(Generic[G]):
@@ -31,13 +30,7 @@ class Shared(Generic[G]):
     """
 
     def __init__(
-        self,
-        ranks: G,
-        path: str,
-        identity: tuple[int, ...],
-        *,
-        writes: bool,
-        local_rank: int,
+        self, ranks: G, path: str, identity: tuple[int, ...], *, writes: bool, local_rank: int
     ) -> None:
         self.ranks = ranks
         self.path = path
@@ -60,7 +53,7 @@ class Shared(Generic[G]):
     def together(self, step: str, do: Callable[[], T]) -> T:
         """Return what ``do`` returns on this rank, or raise on all ranks if it fails on one."""
         self.check()
-        return made_by_all(self.ranks, step, do)
+        return self.ranks.made_by_all(step, do)
 
     def native(self) -> NativeFile:
         """Return the file, which the first call opens.

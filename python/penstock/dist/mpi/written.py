@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from penstock import arrays
 from penstock._native import CData
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
 from penstock.dist.mpi.ranks import Ranks
@@ -21,9 +21,6 @@ from penstock.dist.storage import Storage
 from penstock.dist.transfers import EncodedChunks, Ranges, lengths
 from penstock.errors import InvalidError
 from penstock.streams import stream_handle
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _ENCODED_AT_A_TIME = 1 << 30
 """Bytes of elements whose chunks a rank encodes before all ranks write theirs."""
@@ -39,10 +36,7 @@ class WrittenDataset:
     """
 
     def __init__(
-        self,
-        shared: Shared[Ranks],
-        description: Description,
-        storage: tuple[Storage, Any] | None,
+        self, shared: Shared[Ranks], description: Description, storage: tuple[Storage, Any] | None
     ) -> None:
         self._shared = shared
         self._stored = StoredArray(description)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from penstock import arrays, pinned
 from penstock._native import ffi
-from penstock.dist.group import Group, made_by_all
-from penstock.dist.mpi.ranks import RankError
+from penstock.dist.gathering import Gathering, RankError
 from penstock.dist.replicated import peers
+from penstock.dist.replicated.source import OnGpu
 from penstock.dist.torch_group import TorchGroup
+from penstock.dtypes import element_type
 from penstock.errors import InvalidError, UnavailableError
 from penstock.memory import copy_bytes
 
@@ -74,7 +76,7 @@ class ThroughHost(_WithoutEnd):
 
     words = "shares exchanged through host memory"
 
-    def __init__(self, group: Group, view: arrays.View, step: str) -> None:
+    def __init__(self, group: Gathering, view: arrays.View, step: str) -> None:
         _check_host_memory(group)
         self._group, self._step = group, f"{step} (shares)"
         memory = ffi.buffer(ffi.cast("char *", view.pointer), view.nbytes)
@@ -91,7 +93,7 @@ class StagedThroughHost(_WithoutEnd):
     A copy that fails does not keep this rank from the steps that follow; :meth:`finish` raises it.
     """
 
-    def __init__(self, group: Group, view: arrays.View, step: str, why: str) -> None:
+    def __init__(self, group: Gathering, view: arrays.View, step: str, why: str) -> None:
         _check_host_memory(group)
         self.words = f"shares exchanged through host memory: {why}"
         self._group, self._view, self._step = group, view, f"{step} (shares)"
@@ -143,7 +145,8 @@ class ByNccl(_WithoutEnd):
     def __init__(self, group: TorchGroup, view: arrays.View) -> None:
         self._group, self._device = group, view.device
         self._torch, self._distributed = group.torch, group.torch.distributed
-        self._bytes = self._torch.as_tensor(_Bytes(view), device=f"cuda:{view.device}")
+        whole = replace(view, shape=(view.nbytes,), dtype=element_type(_BYTES))
+        self._bytes = self._torch.as_tensor(OnGpu(whole), device=f"cuda:{view.device}")
         if self._bytes.data_ptr() != view.pointer:
             raise UnavailableError(
                 "torch makes no tensor of the result's memory", remedy='use exchange="host"'
@@ -176,21 +179,8 @@ class ByNccl(_WithoutEnd):
                 all_ended.callback(work.wait)
 
 
-class _Bytes:
-    """The memory of a view as bytes, by the CUDA array interface."""
-
-    def __init__(self, view: arrays.View) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (view.nbytes,),
-            "typestr": "|u1",
-            "data": (view.pointer, False),
-            "strides": None,
-            "version": 3,
-        }
-
-
 @contextmanager
-def kept_if_left(group: Group, view: arrays.View) -> Iterator[None]:
+def kept_if_left(group: Gathering, view: arrays.View) -> Iterator[None]:
     """Never free the memory of a view if this rank leaves the block while others may exchange.
 
     That is so after every exception but one that all ranks get in the same step.
@@ -204,7 +194,7 @@ def kept_if_left(group: Group, view: arrays.View) -> Iterator[None]:
 
 
 def choose(
-    requested: str, group: Group, view: arrays.View, is_one_host: bool, call: str
+    requested: str, group: Gathering, view: arrays.View, is_one_host: bool, call: str
 ) -> Exchange:
     """Return the exchange for memory that all ranks fill. Collective: all return the same one.
 
@@ -230,11 +220,11 @@ def choose(
     if group.size == 1 or not view.nbytes:
         return Alone()
     if not on_gpu:
-        return made_by_all(group, step, lambda: ThroughHost(group, view, call))
+        return group.made_by_all(step, lambda: ThroughHost(group, view, call))
     if has_nccl and requested in ("auto", "nccl"):
         assert isinstance(group, TorchGroup)
         of_torch = group
-        return made_by_all(group, step, lambda: ByNccl(of_torch, view))
+        return group.made_by_all(step, lambda: ByNccl(of_torch, view))
     if requested in ("auto", "peer"):
         found = peers.connect(group, view, is_one_host)
         if isinstance(found, peers.Peers):
@@ -242,9 +232,9 @@ def choose(
         why = f"rank {found.rank}: {found.why}"
         if requested == "peer":
             group.agree(step, UnavailableError(found.why) if group.rank == found.rank else None)
-    return made_by_all(group, step, lambda: StagedThroughHost(group, view, call, why))
+    return group.made_by_all(step, lambda: StagedThroughHost(group, view, call, why))
 
 
-def _check_host_memory(group: Group) -> None:
+def _check_host_memory(group: Gathering) -> None:
     if isinstance(group, TorchGroup):
         group.check_host_memory()

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.dist.gathering import Gathering
-from penstock.dist.group import Group
-from penstock.dist.mpi.ranks import RankError, Ranks
+from penstock.dist.gathering import Gathering, RankError
+from penstock.dist.mpi.ranks import Ranks
 from penstock.dist.torch_group import TorchGroup
 from penstock.errors import IncompatibleError, InvalidError
 
 
 @contextmanager
-def joined(comm: Any, timeout: float) -> Iterator[Group]:
+def joined(comm: Any, timeout: float) -> Iterator[Gathering]:
     """Use the group of :func:`join` in a block. Collective.
 
     After an exception that the other ranks do not get in the same step, this rank leaves the group.
@@ -32,7 +31,7 @@ def joined(comm: Any, timeout: float) -> Iterator[Group]:
     group.free()
 
 
-def join(comm: Any, timeout: float) -> Group:
+def join(comm: Any, timeout: float) -> Gathering:
     """Return the group of a communicator of mpi4py, or of a process group of torch.
 
     ``None`` is torch's default group. A :class:`Gathering` is returned as it is.

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
 from penstock import arrays, report, transfer
-from penstock._options import OptionKeys
-from penstock.dist.group import Group, made_by_all
+from penstock._options import OptionKeys, Unpack
+from penstock.dist.gathering import Gathering
 from penstock.dist.launched import Launched
 from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, this_host
 from penstock.dist.mpi.shared import Shared
@@ -29,9 +29,6 @@ from penstock.request import Request
 from penstock.request_group import RequestGroup
 from penstock.shapes import Shape, lengths_of
 from penstock.streams import stream_handle, wait_for
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 PIECE = 64 << 20
 """Bytes that a rank reads between two exchanges, by default."""
@@ -167,7 +164,7 @@ class _Call:
             f"exchange={exchange!r})"
         )
 
-    def own_gpu(self, group: Group, shared: Shared[Group]) -> Device:
+    def own_gpu(self, group: Gathering, shared: Shared[Gathering]) -> Device:
         """Return the device, with the GPU of this rank for ``"cuda"``."""
         if parse_device(self.device) is None and isinstance(group, TorchGroup):
             ordinal = group.current_gpu()
@@ -176,7 +173,7 @@ class _Call:
         return shared.device(self.device)
 
     def memory(
-        self, source: Source, group: Group, shared: Shared[Group]
+        self, source: Source, group: Gathering, shared: Shared[Gathering]
     ) -> tuple[Any, arrays.View]:
         """Return the result and its memory, which no work queued on a stream uses any more."""
         out, view = self.out, self.arguments.out
@@ -189,11 +186,7 @@ class _Call:
 
 
 def _load(
-    group: Group,
-    call: _Call | None,
-    error: Exception | None,
-    options: OptionKeys,
-    began: int,
+    group: Gathering, call: _Call | None, error: Exception | None, options: OptionKeys, began: int
 ) -> Any:
     step = _STEP if call is None else call.step
 
@@ -240,7 +233,7 @@ def _load(
     report.remember(report.together(reads.reports, view.device, elapsed, note))
     complete = partial(transfer.complete, view, call.copy_back)
     if any(copies for *_, copies in gathered):
-        made_by_all(group, f"{_STEP} (copy)", complete)
+        group.made_by_all(f"{_STEP} (copy)", complete)
     else:
         complete()
     return result
@@ -255,7 +248,7 @@ def _in_memory(view: arrays.View) -> str:
 
 
 def _fill(
-    group: Group,
+    group: Gathering,
     source: Source,
     reads: _Reads,
     exchange: ways.Exchange,

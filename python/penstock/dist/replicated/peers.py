@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 from penstock import arrays
 from penstock.dist.cuda_driver import Driver
-from penstock.dist.group import Group
-from penstock.dist.mpi.ranks import in_words
+from penstock.dist.gathering import Gathering, in_words
 from penstock.errors import UnavailableError
 
 _SLOT = 32 << 20
@@ -55,7 +54,7 @@ class Peers:
 
     words = "shares exchanged by copies between the GPUs"
 
-    def __init__(self, group: Group, view: arrays.View) -> None:
+    def __init__(self, group: Gathering, view: arrays.View) -> None:
         self._group, self._view = group, view
         self._error: Exception | None = None
         self._slot = min(_SLOT, view.nbytes)
@@ -175,7 +174,7 @@ class Refusal(NamedTuple):
     why: str
 
 
-def connect(group: Group, view: arrays.View, is_one_host: bool) -> Peers | Refusal:
+def connect(group: Gathering, view: arrays.View, is_one_host: bool) -> Peers | Refusal:
     """Open the outboxes of all ranks on each of them, or return why that is not possible.
 
     Collective: all ranks connect, or all return the same refusal.

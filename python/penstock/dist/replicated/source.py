@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import arrays, report, request
+from penstock import arrays, report, request, transfer
 from penstock._native import CData, ffi, pointer
 from penstock._options import resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
-from penstock.dist.group import Group
+from penstock.dist.gathering import Gathering
 from penstock.dist.mpi.shared import Shared
 from penstock.dist.partition import partition
 from penstock.dtypes import ElementType, element_type, numpy_dtype
@@ -28,7 +28,6 @@ from penstock.memory import copy_bytes
 from penstock.placement import Device
 from penstock.request import Request
 from penstock.shapes import Shape
-from penstock.transfer import lengths_in
 
 if TYPE_CHECKING:
     from penstock._options import OptionKeys
@@ -168,7 +167,7 @@ def _of_bytes(arguments: Arguments) -> About:
     if shape is None and arguments.out is not None:
         shape = arguments.out.shape
     with NativeFile(path, READ) as file:
-        lengths = lengths_in(file, path, arguments.element, shape, arguments.offset)
+        lengths = transfer.lengths_in(file, path, arguments.element, shape, arguments.offset)
         return About(path, file.identity(), None, lengths, None, None, None)
 
 
@@ -186,7 +185,7 @@ class Source:
     """
 
     def __init__(
-        self, arguments: Arguments, about: About, shared: Shared[Group], options: OptionKeys
+        self, arguments: Arguments, about: About, shared: Shared[Gathering], options: OptionKeys
     ) -> None:
         known = arguments.source
         if isinstance(known, KnownFile) and known.identity != about.identity:
@@ -282,20 +281,11 @@ class Source:
             return None
         start = self._view.pointer
         of_file = [(offset, nbytes, pointer(start + at)) for offset, nbytes, at in ranges]
-        return self._submit(ffi.new("penstock_range[]", of_file), len(of_file))
+        return self._submit(ffi.new("penstock_range[]", of_file))
 
-    def _submit(self, ranges: CData, count: int) -> Request[None]:
-        return request.submit(
-            self._shared.native(),
-            request.READ,
-            ranges,
-            count,
-            self._options,
-            stream=None,
-            flags=request.CALLER_WAITS,
-            array=None,
-            keep=self._view,
-        )
+    def _submit(self, ranges: CData) -> Request[None]:
+        where = self._shared.native(), request.READ, ranges, self._options
+        return transfer.start(*where, stream=None, keep=self._view)
 
     def start(self, first: int, last: int) -> Request[None]:
         """Start to read rows to their place.
@@ -306,7 +296,7 @@ class Source:
         address = self._view.pointer + begin
         if about.dtype is None:
             place = self._arguments.offset + begin
-            return self._submit(request.one_range(place, address, nbytes), 1)
+            return self._submit(request.one_range(place, address, nbytes))
         shape = (last - first, *self._rest) if about.shape or self._stored is not None else ()
         part = replace(self._view, pointer=address, nbytes=nbytes, shape=shape + about.dtype.shape)
         slab = (slice(first, last),) if shape else ()
@@ -370,10 +360,10 @@ def _array_of(part: arrays.View) -> tuple[Any, Callable[[], None]]:
     if dtype.str[1] == "V":
         return host, to_gpu
     to_gpu()
-    return _OnGpu(part), lambda: None
+    return OnGpu(part), lambda: None
 
 
-class _OnGpu:
+class OnGpu:
     """Memory of a GPU, by the CUDA array interface."""
 
     def __init__(self, part: arrays.View) -> None:

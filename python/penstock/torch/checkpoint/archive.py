@@ -467,45 +467,12 @@ class _Strided(NamedTuple):
     strides: tuple[int, ...]
 
 
-def _strided(storage: Any, first: Any, shape: Any, strides: Any, *rest: Any) -> _Strided:
-    """Stand in for the functions of torch that rebuild a tensor."""
-    if type(storage) is not Storage:
-        raise Unsupported("the tensor has no storage")
-    dtype = rest[2] if len(rest) > 2 and rest[2] is not None else storage.kind.dtype
-    check_simple(dtype, rest[3] if len(rest) > 3 else None)
-    found = _Strided(dtype, storage, first, tuple(shape), tuple(strides))
-    if any(type(n) is not int or n < 0 for n in [first, *found.shape, *found.strides]):
-        raise Unsupported("the tensor has a negative shape, or none of integers")
-    if len(found.shape) != len(found.strides):
-        raise Unsupported("the tensor has not as many strides as dimensions")
-    return found
-
-
-def _strided_v2(storage: Any, first: int, shape: Any, strides: Any, *rest: Any) -> Any:
-    return _strided(storage, first, shape, strides, *rest[:2], None, *rest[2:])
-
-
 class _Kind(NamedTuple):
     """Stands in for a class of storages."""
 
     dtype: torch.dtype | None
+    """``None`` for an UntypedStorage, beside which the pickle names the type."""
 
-
-_DTYPES = {
-    "BFloat16Storage": torch.bfloat16,
-    "BoolStorage": torch.bool,
-    "ByteStorage": torch.uint8,
-    "CharStorage": torch.int8,
-    "ComplexDoubleStorage": torch.complex128,
-    "ComplexFloatStorage": torch.complex64,
-    "DoubleStorage": torch.float64,
-    "FloatStorage": torch.float32,
-    "HalfStorage": torch.float16,
-    "IntStorage": torch.int32,
-    "LongStorage": torch.int64,
-    "ShortStorage": torch.int16,
-}
-"""The classes of storages in pickles. Other data types are named beside an UntypedStorage."""
 
 _PACKED = {
     getattr(torch, name)
@@ -520,18 +487,46 @@ class TensorUnpickler(pickle.Unpickler):
     """Unpickles one tensor, without calling anything that the pickle names."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module == "torch._utils" and name == "_rebuild_tensor_v2":
-            return Named(_strided_v2)
-        if module == "torch._utils" and name == "_rebuild_tensor_v3":
-            return Named(_strided)
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return Named(
+                lambda storage, first, shape, strides, grad, hooks, metadata=None: self.rebuilt(
+                    storage, first, shape, strides, grad, hooks, None, metadata
+                )
+            )
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v3"):
+            return Named(self.rebuilt)
         if (module, name) == ("collections", "OrderedDict"):
             return dict
-        if module in ("torch", "torch.storage") and name in (*_DTYPES, "UntypedStorage"):
-            return _Kind(_DTYPES.get(name))
+        dtypes = torch.storage._storage_type_to_dtype_map()
+        if module in ("torch", "torch.storage") and name in (*dtypes, "UntypedStorage"):
+            return _Kind(dtypes.get(name))
         found = getattr(torch, name, None) if module == "torch" else None
         if isinstance(found, torch.dtype):
             return found
         raise Unsupported(f"the pickle names {module}.{name}")
+
+    def rebuilt(
+        self,
+        storage: Any,
+        first: Any,
+        shape: Any,
+        strides: Any,
+        requires_grad: Any,
+        hooks: Any,
+        dtype: Any,
+        metadata: Any = None,
+    ) -> Any:
+        """Stand in for the functions of torch that rebuild a tensor."""
+        if type(storage) is not Storage:
+            raise Unsupported("the tensor has no storage")
+        dtype = storage.kind.dtype if dtype is None else dtype
+        check_simple(dtype, metadata)
+        found = _Strided(dtype, storage, first, tuple(shape), tuple(strides))
+        if any(type(n) is not int or n < 0 for n in [first, *found.shape, *found.strides]):
+            raise Unsupported("the tensor has a negative shape, or none of integers")
+        if len(found.shape) != len(found.strides):
+            raise Unsupported("the tensor has not as many strides as dimensions")
+        return found
 
     def persistent_load(self, saved: Any) -> Any:
         storage = storage_of(saved)

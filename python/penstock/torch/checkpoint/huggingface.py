@@ -64,7 +64,7 @@ from penstock.files import READ, NativeFile
 from penstock.overlaps import overlapping
 from penstock.replacement import Replacement
 from penstock.torch.checkpoint.archive import Part, StoredTensor, bytes_of
-from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
+from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError, damaged
 from penstock.torch.checkpoint.held import HeldFiles
 from penstock.torch.checkpoint.publication import check, inside, locked, remove, unique
 from penstock.torch.checkpoint.reader import FileReads, OneCheckpoint
@@ -547,9 +547,6 @@ def _is_whole(tensor: TensorStorageMetadata) -> bool:
 
 
 def _mixed(path: object, cause: str) -> CheckpointFileError:
-    return CheckpointFileError(
-        f"{path}: {cause}",
-        path=str(path),
-        cause=cause,
-        remedy="give each checkpoint a folder of its own, with all files of all ranks",
+    return damaged(
+        path, cause, "give each checkpoint a folder of its own, with all files of all ranks"
     )

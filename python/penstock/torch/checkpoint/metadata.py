@@ -13,7 +13,7 @@ import torch
 from torch.distributed.checkpoint.metadata import Metadata
 
 from penstock.torch.checkpoint import unpickling
-from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
+from penstock.torch.checkpoint.errors import damaged
 
 
 def unpickled(path: Path, content: bytes, *, weights_only: bool = True) -> Metadata:
@@ -46,9 +46,7 @@ def unpickled(path: Path, content: bytes, *, weights_only: bool = True) -> Metad
         AttributeError,
         TypeError,
     ) as error:
-        raise CheckpointFileError(
-            f"{path}: {error}", path=str(path), cause=str(error), remedy=REMEDY
-        ) from error
+        raise damaged(path, str(error)) from error
 
 
 def data_files(metadata: Metadata) -> set[str]:

@@ -25,7 +25,7 @@ from penstock.request_group import RequestGroup
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import StoredTensor
 from penstock.torch.checkpoint.blocks import Blocks
-from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
+from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError, damaged
 from penstock.torch.checkpoint.held import HeldFiles
 from penstock.torch.checkpoint.metadata import data_files, unpickled
 from penstock.torch.checkpoint.transfers import Ranges
@@ -91,12 +91,8 @@ class FileRead:
 
     def wrong(self, item: ReadItem, cause: str) -> CheckpointFileError:
         """Return the error of an item that is not as the metadata says."""
-        return CheckpointFileError(
-            f"{self.path}: {item.storage_index.fqn!r} {cause}",
-            path=str(self.path),
-            cause=cause,
-            remedy="the file is not that of the checkpoint's metadata: load an older checkpoint",
-        )
+        remedy = "the file is not that of the checkpoint's metadata: load an older checkpoint"
+        return damaged(self.path, cause, remedy, about=f"{item.storage_index.fqn!r} ")
 
 
 class FileReads(RequestGroup[FileRead]):
@@ -260,12 +256,7 @@ class PenstockReader(OneCheckpoint):
             if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
                 raise
             cause = str(error).partition("\n")[0]
-            raise CheckpointFileError(
-                f"{path}: {item.storage_index.fqn!r}: {cause}",
-                path=str(path),
-                cause=cause,
-                remedy=REMEDY,
-            ) from error
+            raise damaged(path, cause, about=f"{item.storage_index.fqn!r}: ") from error
 
 
 class Archives:

@@ -16,7 +16,7 @@ from penstock._collector import paused_collector
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import Directory, Entry, Unsupported
 from penstock.torch.checkpoint.storages import new_storage
-from penstock.torch.checkpoint.unpickling import Named, checked
+from penstock.torch.checkpoint.unpickling import checked
 
 
 class Restored:
@@ -72,10 +72,6 @@ class _Unpickler(archive.TensorUnpickler):
         self._directory, self._device_of = directory, device_of
 
     def find_class(self, module: str, name: str) -> Any:
-        if module == "torch._utils" and name == "_rebuild_tensor_v2":
-            return Named(self._tensor)
-        if module == "torch._utils" and name == "_rebuild_tensor_v3":
-            return Named(self._tensor_of_type)
         # Attributes of these classes cannot be set.
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
@@ -100,23 +96,9 @@ class _Unpickler(archive.TensorUnpickler):
         self.unused[use] = stored.key
         return use
 
-    def _tensor(
+    def rebuilt(
         self,
-        use: object,
-        first: int,
-        shape: Sequence[int],
-        strides: Sequence[int],
-        requires_grad: bool,
-        hooks: Any,
-        metadata: Any = None,
-    ) -> torch.Tensor:
-        return self._tensor_of_type(
-            use, first, shape, strides, requires_grad, hooks, None, metadata
-        )
-
-    def _tensor_of_type(
-        self,
-        use: object,
+        storage: object,
         first: int,
         shape: Sequence[int],
         strides: Sequence[int],
@@ -125,11 +107,11 @@ class _Unpickler(archive.TensorUnpickler):
         dtype: torch.dtype | None,
         metadata: Any = None,
     ) -> torch.Tensor:
-        storage, of_storage, _ = self.storages[self.unused.pop(use)]
+        filled, of_storage, _ = self.storages[self.unused.pop(storage)]
         dtype = of_storage if dtype is None else dtype
         archive.check_simple(dtype, metadata)
-        tensor = torch.empty(0, dtype=dtype, device=storage.device)
-        tensor.set_(storage, first, shape, strides)
+        tensor = torch.empty(0, dtype=dtype, device=filled.device)
+        tensor.set_(filled, first, shape, strides)
         tensor.requires_grad = requires_grad
         tensor._backward_hooks = hooks
         return tensor

@@ -6,22 +6,19 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from penstock import frameworks, request
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.files import READ, NativeFile, Path, encode, path_of_new
 from penstock.replacement import Replacement
 from penstock.torch.checkpoint import archive
-from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
+from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError, damaged
 from penstock.torch.checkpoint.restore import Restored
 from penstock.torch.checkpoint.storages import new_storage
 from penstock.torch.checkpoint.transfers import Ranges, is_durable, write_new
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _Restore = Callable[[Any, str], Any]
 
@@ -61,11 +58,7 @@ def save(obj: Any, f: Path, **options: Unpack[OptionKeys]) -> None:
 
 
 def load(
-    f: Path,
-    map_location: Any = None,
-    *,
-    weights_only: bool = True,
-    **options: Unpack[OptionKeys],
+    f: Path, map_location: Any = None, *, weights_only: bool = True, **options: Unpack[OptionKeys]
 ) -> Any:
     """Load what :func:`save` or ``torch.save`` has saved, as ``torch.load`` does.
 
@@ -108,7 +101,7 @@ def load(
                 return plain.object
             opened.filled, storages = _filled(directory, file, map_location, options)
         except archive.Damaged as error:
-            raise _damaged(opened, str(error)) from error
+            raise damaged(opened.name, str(error)) from error
         except archive.Unsupported:
             return _load_by_torch(opened, map_location, weights_only)
         restore = _restoring(iter(storages), map_location)
@@ -116,7 +109,7 @@ def load(
         loaded = torch.load(opened, restore, weights_only=weights_only, mmap=False)
         for storage, length in zip(storages, lengths, strict=True):
             if storage.nbytes() != length:  # torch has made it longer, by undefined bytes
-                raise _damaged(opened, f"a tensor is longer than its storage of {length} bytes")
+                raise damaged(opened.name, f"a tensor is longer than its storage of {length} bytes")
         return loaded
 
 
@@ -254,14 +247,9 @@ def _load_by_torch(file: _File, map_location: Any, weights_only: bool) -> Any:
             archive.check_compressed(opened)
             return torch.load(opened, map_location, weights_only=weights_only, mmap=False)
     except archive.Damaged as error:
-        raise _damaged(file, str(error)) from error
+        raise damaged(file.name, str(error)) from error
     except (RuntimeError, EOFError) as error:
         if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
             raise
         cause = str(error).partition("\n")[0] or "the file ends too early"
-        raise _damaged(file, cause) from error
-
-
-def _damaged(file: _File, cause: str) -> CheckpointFileError:
-    name = str(file.name)
-    return CheckpointFileError(f"{name}: {cause}", path=name, cause=cause, remedy=REMEDY)
+        raise damaged(file.name, cause) from error

@@ -100,19 +100,8 @@ class Batches(Epochs):
                 f"a {type(dataset).__name__} cannot start reads",
                 remedy="give an HDF5Dataset, or use torch.utils.data.DataLoader",
             )
-        super().__init__(
-            dataset,
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            drop_last=drop_last,
-            prefetch=prefetch,
-            weights=weights,
-            block=block,
-            mix=mix,
-            rank=rank,
-            world_size=world_size,
-        )
+        order = shuffle, seed, drop_last, prefetch, weights, block, mix, rank, world_size
+        super().__init__(dataset, batch_size, *order)
 
     def _stream(self) -> Stream:
         device = host_in_worker(self.dataset.device)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.data import files
 from penstock.data.order import Indices
 from penstock.data.samples import FileSamples, counted
@@ -26,8 +26,6 @@ from penstock.torch.data.started import Part, read, start
 from penstock.torch.data.windows import Geometry, Windows
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from penstock.hdf5.cf import Decoding
 
 HOST = torch.device("cpu")

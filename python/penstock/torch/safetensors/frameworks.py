@@ -7,7 +7,7 @@ that look at storages see tensors that share nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -42,35 +42,48 @@ class Memory(NamedTuple):
 Fill: TypeAlias = "Callable[[AnyPart, Any], None]"
 
 
-class Framework(Protocol):
+class Framework:
     """A library, and the device for its tensors."""
 
-    ordinal: int
+    ordinal: int = HOST
     """The CUDA ordinal of the memory that files fill; ``HOST`` for host memory."""
-    maps_files: bool
+    maps_files: bool = False
     """Whether a tensor may be a part of the file's mapping, as in the format's own library. What a
     program writes to it is there when the tensor is read again."""
 
     def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
         """Return new memory on the device, uninitialised."""
+        raise NotImplementedError
 
     def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         """Return the tensor that begins at a byte of the memory."""
+        raise NotImplementedError
 
     def tensors(self, memory: Memory, places: Sequence[int], parts: Sequence[AnyPart]) -> list[Any]:
         """Return the tensors that begin at some bytes of the memory."""
+        return [
+            self.finished(self.tensor(memory, place, part))
+            for place, part in zip(places, parts, strict=True)
+        ]
 
     def filled(self, part: AnyPart, fill: Fill, *, pin: bool) -> Any:
         """Return a new tensor, whose bytes ``fill`` writes to the array that it gets."""
+        memory = self.allocate(part.nbytes, pin=pin)
+        fill(part, memory.owner)
+        (made,) = self.tensors(memory, (0,), (part,))
+        return made
 
     def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
         """Return a tensor in host memory, which :meth:`finished` moves to the device."""
+        return _Numpy().tensor(memory, place, part)
 
     def copied(self, tensor: Any, *, pin: bool) -> Any:
         """Return a copy of a tensor in host memory, in host memory of its own."""
+        return np.array(tensor)
 
     def finished(self, tensor: Any) -> Any:
         """Return a tensor that has been filled, on the device that was asked for."""
+        return tensor
 
 
 def choose(name: str, device: Any) -> Framework:
@@ -104,36 +117,7 @@ def named_tensors(
         return dict(zip((part.name for part in parts), tensors, strict=True))
 
 
-class _Filled:
-    """Tensors that are parts of an allocation."""
-
-    def filled(self: Framework, part: AnyPart, fill: Fill, *, pin: bool) -> Any:
-        memory = self.allocate(part.nbytes, pin=pin)
-        fill(part, memory.owner)
-        (made,) = self.tensors(memory, (0,), (part,))
-        return made
-
-
-class _OneByOne(_Filled):
-    maps_files = False
-
-    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
-        raise NotImplementedError
-
-    def tensors(self, memory: Memory, places: Sequence[int], parts: Sequence[AnyPart]) -> list[Any]:
-        return [
-            self.finished(self.tensor(memory, place, part))
-            for place, part in zip(places, parts, strict=True)
-        ]
-
-    def copied(self, tensor: Any, *, pin: bool) -> Any:
-        return np.array(tensor)
-
-    def finished(self, tensor: Any) -> Any:
-        return tensor
-
-
-class _Torch(_Filled):
+class _Torch(Framework):
     def __init__(self, device: Any) -> None:
         torch = frameworks.torch_module()
         self._torch, self._u8 = torch, torch.uint8
@@ -299,9 +283,7 @@ def _torch_device(torch: Any, device: Any) -> Any:
     return torch.device("cuda", index)
 
 
-class _Numpy(_OneByOne):
-    ordinal = HOST
-
+class _Numpy(Framework):
     def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
         return host_memory(pinned.empty((nbytes,), _BYTES) if pin else np.empty(nbytes, _BYTES))
 
@@ -318,11 +300,8 @@ class _Numpy(_OneByOne):
         # A tensor that does not keep the whole file's array in memory as its base.
         return np.ndarray(shape, dtype, memory.owner.data, place)
 
-    def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
-        return self.tensor(memory, place, part)
 
-
-class _OnGpu(_OneByOne):
+class _OnGpu(Framework):
     """A library of GPU memory alone."""
 
     _library: Any
@@ -337,9 +316,6 @@ class _OnGpu(_OneByOne):
         where = Placement(self.ordinal, self._library, pin=False)
         owner = allocate((nbytes,), element_type(_BYTES), where)
         return Memory(owner, arrays.view(owner).pointer, nbytes)
-
-    def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
-        return _Numpy().tensor(memory, place, part)
 
 
 class _Device(_OnGpu):

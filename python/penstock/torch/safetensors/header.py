@@ -316,10 +316,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_object,
-    parse_constant=_no_constant,
-    parse_float=_finite,
-    parse_int=_integer,
+    object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer
 )
 
 

@@ -38,11 +38,6 @@ class Part(NamedTuple):
         """The length in bytes."""
         return self.end - self.begin
 
-    @property
-    def has_pieces(self) -> bool:
-        """Whether its bytes are not together in the file."""
-        return self.starts is not None
-
 
 AnyPart: TypeAlias = "Entry | Part"
 

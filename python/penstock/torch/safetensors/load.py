@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock._native import ffi
-from penstock._options import OptionKeys
+from penstock._options import OptionKeys, Unpack
 from penstock.files import Path
 from penstock.request_group import RequestGroup
 from penstock.torch.safetensors import frameworks
@@ -20,9 +20,6 @@ from penstock.torch.safetensors.layout import AnyPart, lay_out
 from penstock.torch.safetensors.open import Plan, parts_of, read_plan
 from penstock.torch.safetensors.opened import OneSave, Reading, Readings, WeightsFile, name_of
 from penstock.torch.safetensors.sharded import device_for, files_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 def load_file(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from penstock import arrays, frameworks, request, transfer
-from penstock._options import OptionKeys
+from penstock._options import OptionKeys, Unpack
 from penstock.files import Path
 from penstock.streams import one_stream
 from penstock.torch.safetensors import dtypes
@@ -22,9 +22,6 @@ from penstock.torch.safetensors.opened import OneSave, WeightsFile
 from penstock.torch.safetensors.save import check_memory, save_file
 from penstock.torch.safetensors.sharded import files_of
 from penstock.torch.safetensors.shared import remove_duplicate_names, storage_ptr
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 def save_model(
@@ -234,15 +231,8 @@ def _read(file: WeightsFile, pieces: Sequence[tuple[int, arrays.View]]) -> None:
     views = [view for _, view in pieces]
     ranges = [(begin, view.nbytes, view.pointer) for begin, view in pieces]
     stream = one_stream((view.stream, view.device) for view in views)
-    made = transfer.start(
-        file.file,
-        request.READ,
-        np.array(ranges, transfer.RANGE),
-        file.options,
-        stream=stream,
-        keep=views,
-    )
-    transfer.finish(made)
+    where = file.file, request.READ, np.array(ranges, transfer.RANGE), file.options
+    transfer.finish(transfer.start(*where, stream=stream, keep=views))
     for view in views:
         arrays.note_write(view)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from penstock._options import OptionKeys
+from penstock._options import OptionKeys, Unpack
 from penstock.placement import HOST
 from penstock.torch.safetensors import frameworks, slices
 from penstock.torch.safetensors.errors import WeightsError, WeightsIndexError, WeightsTypeError
@@ -17,9 +17,6 @@ from penstock.torch.safetensors.header import BITS, Entry
 from penstock.torch.safetensors.layout import AnyPart
 from penstock.torch.safetensors.opened import Source, WeightsFile
 from penstock.torch.safetensors.prefetch import PrefetchLoader
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 Plan: TypeAlias = "Mapping[str, Any] | Iterable[str]"
 """Names of tensors, each perhaps with an index: ``None`` for the whole tensor, a slice along the
@@ -126,11 +123,7 @@ class safe_open:  # noqa: N801 - the name in the package safetensors
         return self._file().entry(name)
 
     def prefetch(
-        self,
-        plan: Plan | None = None,
-        *,
-        device: Any = None,
-        threads: int | None = None,
+        self, plan: Plan | None = None, *, device: Any = None, threads: int | None = None
     ) -> PrefetchLoader:
         """Start to read tensors, or slices, by one request, and return at once.
 

@@ -259,9 +259,8 @@ class Reading:
         """Read, and return when all bytes are there."""
         if self.nbytes:
             file, ranges = self._file, transfer.native_ranges(self._ranges)
-            count = len(self._ranges)
             try:
-                transfer.move(file.file, request.READ, ranges, count, self._view, file.options)
+                transfer.move(file.file, request.READ, ranges, self._view, file.options)
             except Error as error:
                 raise named(error, self.parts) from None
 

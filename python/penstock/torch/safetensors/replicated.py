@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from penstock._options import OptionKeys
 from penstock.dist import load_replicated
-from penstock.dist.group import made_by_all
 from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT
 from penstock.dist.replicated.join import joined
 from penstock.dist.replicated.source import KnownFile
@@ -65,7 +64,7 @@ def load_by_all(
                 _prepared(path, names, save, maker, pin, options) for path, names in files
             ]
 
-        maker, files = made_by_all(members, "load_file(group=)", prepare)
+        maker, files = members.made_by_all("load_file(group=)", prepare)
     found: dict[str, Any] = {}
     for file in files:
         if file.nbytes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from penstock import arrays, frameworks, request, transfer
 from penstock._native import NULL, ffi, lib
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, Unpack, resolve
 from penstock.dtypes import element_type
 from penstock.errors import Error
 from penstock.files import WRITE, NativeFile, Path, path_of_new
@@ -22,9 +22,6 @@ from penstock.torch.safetensors.dtypes import format_name, stored_shape
 from penstock.torch.safetensors.errors import WeightsTypeError, of_save
 from penstock.torch.safetensors.header import Entry, encode_header
 from penstock.torch.safetensors.shared import find_shared_tensors
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _SHARED = "https://huggingface.co/docs/safetensors/torch_shared_tensors"
 

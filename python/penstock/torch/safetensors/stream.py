@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from penstock._options import OptionKeys
+from penstock._options import OptionKeys, Unpack
 from penstock.files import Path
 from penstock.torch.safetensors import frameworks
 from penstock.torch.safetensors.frameworks import Framework
@@ -15,9 +15,6 @@ from penstock.torch.safetensors.header import Entry
 from penstock.torch.safetensors.opened import OneSave, WeightsFile
 from penstock.torch.safetensors.prefetch import PrefetchLoader
 from penstock.torch.safetensors.sharded import listed
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 WINDOW = 128 << 20
 """Bytes of tensors that one request reads, at least; more, if a tensor has more."""
@@ -82,9 +79,7 @@ class _Window(NamedTuple):
             self.file.close()
 
 
-def _in_turn(
-    windows: Generator[_Window, None, None],
-) -> Generator[_Window, None, None]:
+def _in_turn(windows: Generator[_Window, None, None]) -> Generator[_Window, None, None]:
     """Yield windows. One that cannot be started raises its error when its tensors are due."""
 
     def fail(error: Exception) -> Generator[tuple[str, Any], None, None]:
