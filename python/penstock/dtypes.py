@@ -32,6 +32,10 @@ class ElementType(NamedTuple):
     numpy: np.dtype[Any] | None
     """``None`` where NumPy cannot express the type in this environment."""
 
+    def is_numpys(self, dtype: np.dtype[Any]) -> bool:
+        """Whether NumPy has the type and it equals this one: NumPy takes ``None`` for float64."""
+        return self.numpy is not None and self.numpy == dtype
+
     @property
     def is_extended(self) -> bool:
         """Whether NumPy has the type only with the package ml_dtypes, if at all."""

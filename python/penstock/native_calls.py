@@ -26,7 +26,8 @@ _STRUCTS: Final = ("axis", "selection", "array", "reader_facts", "report")
 def library() -> Library:
     """Return the library of this process.
 
-    A reader of another kind returns ``PENDING``, and one of a forked child ``ERR_FORKED``.
+    ``PENDING`` is the status of what a reader leaves to another way, ``ERR_FORKED`` that of all
+    its calls in a forked child.
     """
     return Library(
         readers=tuple(address(getattr(lib, f"penstock_reader_{name}")) for name in _READERS),

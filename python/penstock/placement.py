@@ -145,7 +145,12 @@ def parse_device(device: Device) -> int | None:
             return ordinal_of(device)
         if type(device).__module__.startswith("cupy"):
             return int(device.id)
-    return _parsed(str(device))
+    try:
+        return _parsed(str(device))
+    except ValueError:
+        raise InvalidError(
+            f"{device!r} is not a device", remedy='use "cpu", "cuda", "cuda:1" or a torch.device'
+        ) from None
 
 
 @cache
@@ -155,9 +160,7 @@ def _parsed(device: str) -> int | None:
         return HOST
     if name in ("cuda", "gpu") and (not ordinal or (ordinal.isdecimal() and len(ordinal) < 10)):
         return int(ordinal) if ordinal else None
-    raise InvalidError(
-        f"{device!r} is not a device", remedy='use "cpu", "cuda", "cuda:1" or a torch.device'
-    )
+    raise ValueError(device)
 
 
 def ordinal_of_gpu(device: Device) -> int:
@@ -217,7 +220,6 @@ def jax_dtype(dtype: ElementType) -> np.dtype[Any]:
     return dtype.numpy
 
 
-@cache
 def torch_dtype(torch: Any, dtype: ElementType) -> Any:
     """Return torch's data type of an element."""
     found = getattr(torch, dtype.name, None)

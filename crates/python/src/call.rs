@@ -252,7 +252,7 @@ impl Library {
                 unsafe { (functions.open_decoded)(dataset, element, decoding, &raw mut place) };
             (status, place as usize)
         });
-        let opened = (handle != 0).then_some(OpenedReader { handle, functions });
+        let opened = (handle != 0).then(|| OpenedReader { handle, functions });
         if let Some(raised) = PyErr::take(py) {
             return Err(raised); // that of a file object of Python
         }
@@ -357,18 +357,21 @@ impl Library {
         self.outcome(py, status, report)
     }
 
-    /// Returns the shape that a dataset has now. The caller holds HDF5's lock.
+    /// Returns the shape that a dataset has now; `None` in a forked child. The caller holds HDF5's lock.
     pub(crate) fn shape(
         &self,
         py: Python<'_>,
         reader: &OpenedReader,
         rank: usize,
-    ) -> PyResult<Vec<u64>> {
+    ) -> PyResult<Option<Vec<u64>>> {
         let (shape, reader) = (self.readers.shape, reader.handle as *mut c_void);
         let mut lengths = vec![0; rank];
         // SAFETY: room for as many lengths as are passed.
         let status = unsafe { shape(reader, rank as c_int, lengths.as_mut_ptr()) };
-        self.check(py, status).map(|()| lengths)
+        if self.fallback.contains(&status) {
+            return Ok(None);
+        }
+        self.check(py, status).map(|()| Some(lengths))
     }
 
     /// Starts a read by a `penstock_reader *`, without the GIL, and stores its `penstock_request *`

@@ -67,8 +67,8 @@ struct Limits {
 /// Reads the elements that integers, slices and a list select of a dataset, and writes few of them. An index that it
 /// does not take is for the fallback path.
 ///
-/// An `opener` is asked by `open_type(reader, key)` for the elements of another type, whose key is an array's
-/// `dtype`; it returns a `Typed`, or `None` if there is none.
+/// An `opener` is asked by `open_type(reader, key)` for the elements of another type; it returns a `Typed`, or `None`
+/// if there is none. The key is the `dtype` of an array or of a call, or what the opener makes of a field.
 #[pyclass(frozen, module = "penstock._core")]
 pub(crate) struct Reader {
     library: Py<Library>,
@@ -437,7 +437,7 @@ impl Reader {
             None => {
                 let opened = &self.own.get().opened;
                 let now = self.library.get().shape(py, opened, self.rank)?;
-                Ok(Some(Cow::Owned(now)))
+                Ok(now.map(Cow::Owned))
             }
         }
     }
@@ -495,11 +495,15 @@ impl Reader {
         let Some(typed) = Self::typed(slf, opener, &memory.dtype)? else {
             return Ok(None);
         };
-        Ok(this.takes(typed.get(), &selected).then_some(Found {
-            selected,
-            memory,
-            typed,
-        }))
+        // A key that stands for another type than that of the array would move other bytes than it has.
+        let is_filled = typed.get().bytes(&selected) == Some(memory.bytes);
+        Ok(
+            (is_filled && this.takes(typed.get(), &selected)).then_some(Found {
+                selected,
+                memory,
+                typed,
+            }),
+        )
     }
 
     /// Describes memory that was found. Returns `None` for host memory and a stream.

@@ -70,8 +70,8 @@ pub(crate) const MODES: [(&str, Mode); 7] = [
 /// Default block of several threads: that of the engine's staged route.
 const BLOCK: u64 = 4 << 20;
 
-/// The buffers. They stay until the process ends, as a program would keep its own buffers from file to
-/// file: allocating and pinning a buffer takes as long as moving the bytes.
+/// The buffers, of powers of two. They stay until the process ends, as a program would keep its own buffers from
+/// file to file: allocating and pinning a buffer takes as long as moving the bytes.
 static BUFFERS: LazyLock<Ring> = LazyLock::new(|| Ring::new(i64::MAX as u64));
 
 /// A part of an extent, and the memory of the extent if it is on a GPU.
@@ -190,16 +190,13 @@ impl Plain {
                 none => &mut none.insert((memory, Copies::with(memory).map_err(at)?)).1,
             };
             let (from, length) = (start as usize + head as usize, extent.length as usize);
-            // SAFETY: the buffer holds the padded block; the caller guarantees the memory. A copy from a
-            // pageable buffer to the GPU no longer needs the buffer when it returns.
+            // SAFETY: the buffer holds the padded block; the caller guarantees the memory.
             unsafe {
                 match side.operation {
                     Operation::Read => {
                         self.move_file(side, extent, start, head, padded)?;
                         copies.copy(extent.memory, from, length).map_err(at)?;
-                        if self.is_pinned {
-                            copies.finish().map_err(at)?;
-                        }
+                        copies.finish().map_err(at)?;
                     }
                     Operation::Write => {
                         let copied = copies.copy(from, extent.memory, length);

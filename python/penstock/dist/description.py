@@ -225,7 +225,7 @@ def number_code(element: ElementType) -> int:
 def converts(stored: np.dtype[Any], memory: ElementType) -> bool:
     """Whether the library converts between the elements of a file and those of an array."""
     base = stored.base
-    if memory.numpy is not None and memory.numpy == base:
+    if memory.is_numpys(base):
         return True
     here, there = number_code(element_type(base)), number_code(memory)
     is_complex = memory.numpy is not None and memory.numpy.kind == "c"

@@ -184,7 +184,7 @@ def _read(dataset: Any, selection: Any, dtype: Any) -> Any:
         _, names = selections.split(selection)
         stored = selections.stored_type(dataset, selection)
         base, inner = stored.subdtype or (stored, ())
-        if element.numpy == base:
+        if element.is_numpys(base):
             return _elements(dataset, selection)
         wanted = numpy_dtype(element)
         kind = memory_types.field_kind(dataset.id.get_type(), names)

@@ -137,7 +137,7 @@ class Conversions:
                 kind = memory_types.field_type(kind, names[0])
         if not _converts(self.kind, kind, wanted, base):
             raise OnlyH5pyError(f"HDF5 has no conversion to {wanted.name}")
-        if wanted.numpy is not None and wanted.numpy == base:
+        if wanted.is_numpys(base):
             wanted = element_type(base)  # with the metadata of the stored type
         return InMemory(wanted, inner, kind)
 

@@ -278,7 +278,7 @@ class DatasetReader:
             stored, names = stored[key.name], (key.name,)
         else:
             wanted = key if isinstance(key, ElementType) else element_type(key)
-            if wanted.numpy == stored:
+            if wanted.is_numpys(stored):
                 return native.own
             if self.how is not None or not _are_numbers(stored, wanted):
                 return None

@@ -132,7 +132,7 @@ def _submit(
             view = None if array.dtype.kind in "UT" else arrays.view(array, stream)
         if view is None:
             raise OnlyH5pyError(f"HDF5 converts values to {field}")
-    if view.dtype.numpy != conversions.stored.base and is_virtual(dataset):
+    if not view.dtype.is_numpys(conversions.stored.base) and is_virtual(dataset):
         array = _converted(array, view, conversions.stored.base, stream)
         view = arrays.view(array)
     _, inner, kind, _ = conversions.to_write(names, view.dtype)

@@ -87,6 +87,16 @@ def test_the_child_reads_a_file_of_its_parent(used, name):
     in_child(read)
 
 
+def test_the_child_reads_a_dataset_of_which_the_parent_has_dropped_a_reader(path):
+    with ps.File(path, "r+") as file:
+        theirs = file["plain"].h5py
+        kept, refreshed = ps.Dataset(theirs), ps.Dataset(theirs)
+        np.testing.assert_array_equal(kept[3], refreshed[3])
+        refreshed.refresh()
+        np.testing.assert_array_equal(refreshed[3], NUMBERS[3])
+        in_child(lambda: np.testing.assert_array_equal(kept[3], NUMBERS[3]))
+
+
 def test_the_child_opens_a_file_of_its_own(used, path):
     def read():
         with ps.File(path) as file:

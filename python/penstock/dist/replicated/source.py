@@ -249,7 +249,7 @@ class Source:
         self.row = view.nbytes // self.count if self.count else 0
         if about.dtype is None:
             self._place = self._arguments.offset
-        elif follow and description is not None and about.dtype.base == view.dtype.numpy:
+        elif follow and description is not None and view.dtype.is_numpys(about.dtype.base):
             self._place = description.offset
         if description is not None:
             self._stored = StoredArray(description)

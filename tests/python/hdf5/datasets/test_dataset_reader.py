@@ -1093,3 +1093,37 @@ def test_many_chunks_that_were_never_written_are_filled_by_the_calling_thread(tm
                 wanted = np.full((500, 300), dataset.fillvalue)[part]
                 np.testing.assert_array_equal(dataset[part], wanted)
                 assert ps.last_report().threads == 1
+
+
+WITHOUT_ML_DTYPES = """
+import sys
+sys.modules["ml_dtypes"] = None  # as where it is not installed
+import h5py, numpy as np, penstock as ps
+from penstock import dlpack
+from penstock.dtypes import element_type
+path, mode = sys.argv[1:]
+kind = element_type("bfloat16")
+assert kind.numpy is None
+with h5py.File(path, mode) as file:
+    for fill in (ps.read, lambda *a, **k: ps.read_async(*a, **k).wait()):
+        memory = np.full(64 * 8, 0xEE, "u1")
+        out = dlpack.Lender(memory, memory.__array_interface__["data"][0], (64,), kind)
+        fill(file["x"], out=out)
+        wide = np.zeros((64, 2), "<u2")
+        wide[:, 1] = memory[:128].view("<u2")
+        np.testing.assert_array_equal(wide.view("<f4").reshape(-1), np.arange(64))
+        assert (memory[128:] == 0xEE).all()
+    try:
+        print(ps.read(file["x"], dtype="bfloat16").dtype)
+    except ps.IncompatibleError:
+        print("refused")
+"""
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_type_that_numpy_lacks_is_not_taken_for_its_default(tmp_path, mode):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = np.arange(64, dtype="f8")
+    program = [sys.executable, "-c", WITHOUT_ML_DTYPES, str(tmp_path / "f.h5"), mode]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "refused", done.stderr
