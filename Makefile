@@ -232,8 +232,8 @@ test-memory: build
 
 # The tests that use torch, on the host and on the stand-in GPU. Torch is in a folder of its own, because new arrays
 # of all other tests would be tensors if they found it. 3 GB are downloaded, once, if TORCH names no folder that has
-# torch for CUDA 13.
-TORCH ?= target/torch
+# torch for CUDA 13. Hypothesis parses each module of torch that is not below a folder named site-packages.
+TORCH ?= target/torch/site-packages
 WITH_TORCH := PYTHONPATH=$(abspath $(TORCH))
 
 torch: $(TORCH)/torch
