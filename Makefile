@@ -47,6 +47,9 @@ demo: build
 # package, so other builds run beside its compiler with `nice`.
 test: export CARGO_INCREMENTAL ?= 0
 test: export CARGO_PROFILE_DEV_DEBUG ?= none
+# Most of what the compiler does to the package is to optimize across the units of a crate. test-long tests the
+# package as it ships.
+test: export CARGO_PROFILE_RELEASE_LTO ?= off
 test:
 	status=0; \
 	$(MAKE) --jobs=$(LANES) --output-sync=target --keep-going $(GROUND) || status=1; \
@@ -58,6 +61,7 @@ test:
 # All of `make test` with more cases, then the slow tests; takes hours. A run with other values than these does
 # not count for a release: scripts/release reads them here.
 test-long: export STANDIN_MARKERS :=
+test-long: export CARGO_PROFILE_RELEASE_LTO := false
 test-long: export PENSTOCK_TEST_CASES := all
 test-long: export PENSTOCK_TEST_SECONDS ?= 0
 test-long: export PENSTOCK_FUZZ_SECONDS ?= 60
