@@ -50,6 +50,8 @@ test: export CARGO_PROFILE_DEV_DEBUG ?= none
 # Most of what the compiler does to the package is to optimize across the units of a crate. test-long tests the
 # package as it ships.
 test: export CARGO_PROFILE_RELEASE_LTO ?= off
+# Python compiles the modules that the tests import; pip would compile all.
+test: export PIP_COMPILE ?= 0
 test:
 	status=0; \
 	$(MAKE) --jobs=$(LANES) --output-sync=target --keep-going $(GROUND) || status=1; \
