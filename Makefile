@@ -245,8 +245,8 @@ WITH_TORCH := PYTHONPATH=$(abspath $(TORCH))
 torch: $(TORCH)/torch
 
 test-torch: build standin torch
-	$(WITH_TORCH) $(PYTEST) tests/torch tests/dist/test_torch.py tests/anndata/test_example.py
-	$(WITH_TORCH) $(PYTEST) tests/docs -k tutorial/python
+	$(WITH_TORCH) $(PYTEST) tests/torch tests/dist/test_torch.py tests/anndata/test_example.py \
+		'tests/docs/test_pages.py::test_the_examples_of_a_page_run[tutorial/python.md]'
 	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/torch tests/anndata tests/dist/test_torch.py -m gpu
 	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/python -m torch
 
