@@ -125,6 +125,10 @@ PACKAGES = [
 ]
 SELECTED = [word for package in PACKAGES for word in ("-p", package)]
 
+# PyO3 needs no interpreter for the stable ABI. If it looked for one, it would be compiled anew in
+# each isolated environment, which has another PATH.
+ENVIRONMENT = os.environ | {"PYO3_NO_PYTHON": "1"}
+
 NOTICES = "THIRD-PARTY-NOTICES.txt"
 NOTICES_HEAD = """\
 The libraries of Penstock contain these crates, with the C sources that some of them bring. Where a
@@ -186,7 +190,9 @@ def license_of(folder: Path) -> str:
 
 def run(command: list[str], root: Path) -> str:
     try:
-        done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            command, cwd=root, env=ENVIRONMENT, check=True, stdout=subprocess.PIPE, text=True
+        )
     except (OSError, subprocess.CalledProcessError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"status {error.returncode}"
         sys.exit(
