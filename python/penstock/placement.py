@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -153,7 +153,7 @@ def parse_device(device: Device) -> int | None:
         ) from None
 
 
-@cache
+@lru_cache
 def _parsed(device: str) -> int | None:
     name, _, ordinal = device.partition(":")
     if name == "cpu":
