@@ -182,9 +182,7 @@ impl Plain {
                 buffer = Some(BUFFERS.slot(padded, own).map_err(at)?);
             }
             let start = buffer.as_ref().map_or(std::ptr::null_mut(), Slot::start);
-            if let Some((_, mut others)) = copies.take_if(|(known, _)| !known.same_place(memory)) {
-                others.finish().map_err(at)?;
-            }
+            copies.take_if(|(known, _)| !known.same_place(memory));
             let copies = match &mut copies {
                 Some((_, copies)) => copies,
                 none => &mut none.insert((memory, Copies::with(memory).map_err(at)?)).1,
@@ -206,8 +204,7 @@ impl Plain {
                 }
             }
         }
-        let finished = copies.map_or(Ok(()), |(_, mut copies)| copies.finish());
-        finished.map_err(|error| error.in_file(side.file.path()))
+        Ok(())
     }
 
     /// Moves a block between the file and a buffer that begins `head` bytes before it.
